@@ -32,12 +32,8 @@ from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.ledger.chain_heads import ChainHeadFolder
 from owlclaw_ray.memory.folders import MemoryFolders
-from owlclaw_ray.runtime.api import Health
-from owlclaw_ray.runtime.facade import RuntimeFacade, refuse_score
-from owlclaw_ray.schedules.cron import next_fire
-from owlclaw_ray.schedules.timetable import StoreTimetable
+from owlclaw_ray.runtime.api import Health, Runtime, refuse_score
 from owlclaw_ray.store.followers import FollowerRegistry
-from owlclaw_ray.tools.arguments import argument_problems
 from owlclaw_ray.tools.artifact_folder import ArtifactFolder
 
 _HEALTH_SECONDS = 3.0
@@ -243,7 +239,7 @@ async def _probe(probe: Callable[[], Awaitable[object]]) -> str:
     return "ok"
 
 
-def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
+def ray_runtime(plan: RuntimePlan) -> Runtime:
     """Return the runtime that a running root with this plan offers."""
     clock, ids = SystemClock(), RandomIds()
     keeper = KeeperClient(plan.namespace, rest=partial(clock.sleep, _REST_SECONDS), at_once=_COMMITS_AT_ONCE)
@@ -251,7 +247,7 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
     machine = Machine(os.environ)  # noqa: TID251 - skills name variables that have to be set
     folder = DefinitionFolder(Path(plan.agents_dir), plan.defaults, machine)
     definitions = RecentDefinitions(folder, clock, plan.namespace)
-    return RuntimeFacade(
+    return Runtime(
         store=keeper,
         following=FollowerRegistry(keeper, Keepers(plan.namespace), ids=ids, clock=clock),
         dispatcher=dispatcher,
@@ -260,12 +256,8 @@ def ray_runtime(plan: RuntimePlan) -> RuntimeFacade:
         indexed_memory=MemoryLink(plan.namespace),
         artifacts=ArtifactFolder(plan.data_dir),
         health_of=PartsHealth(plan.namespace),
-        argument_problems=argument_problems,
         clock=clock,
         ids=ids,
-        timetable=StoreTimetable(
-            store=keeper, dispatcher=dispatcher, definitions=definitions, next_fire=next_fire, clock=clock, ids=ids
-        ),
         ring=NamedActor(SCHEDULER, plan.namespace).call.ring,
         mcp=McpLink(plan.namespace) if plan.mcp is not None else None,
         metrics=FleetMetrics(plan),

@@ -37,8 +37,8 @@ from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.policy.approval_expiry import ApprovalExpiry
 from owlclaw_ray.runs.family import Family
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts, EngineAlarmClock
-from owlclaw_ray.schedules.api import Alarm, AlarmClock, ScheduleFirer
-from owlclaw_ray.schedules.firings import LATE, StoreScheduleFirer
+from owlclaw_ray.schedules.api import Alarm, AlarmClock
+from owlclaw_ray.schedules.firings import LATE, ScheduleFirer
 from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
 from owlclaw_ray.schedules.scheduler import Scheduler
 from owlclaw_ray.schedules.updates import ScheduleUpdates
@@ -72,17 +72,14 @@ class SchedulerActor(RemoteActor):
 
     def __init__(self, plan: RuntimePlan, hatchet: HatchetPlan | None = None) -> None:
         """`hatchet` is the engine that rings for schedules; None: they are fired without one."""
-        from owlclaw_ray.schedules.cron import next_fire
-
         take_over()
         configure(plan.worker.log)
         self._directory = NamedActor(DIRECTORY, plan.namespace)
         store, clock = KeeperClient(plan.namespace), SystemClock()
-        firings = StoreScheduleFirer(
+        firings = ScheduleFirer(
             store=store,
             wake=self._wake,
             cancel=self._cancel,
-            next_fire=next_fire,
             definitions=RemoteDefinitions(plan.namespace, clock),
             clock=clock,
             catch_up=timedelta(seconds=plan.catch_up_seconds),

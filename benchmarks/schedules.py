@@ -26,8 +26,7 @@ from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.ids import RunId, ScheduleId
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.schedules.cron import next_fire
-from owlclaw_ray.schedules.firings import StoreScheduleFirer
+from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.scheduler import Scheduler
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import CreateSchedule, ScheduleCreated
@@ -181,11 +180,10 @@ class Bench:
         self._due: dict[AgentRef, float] = {}
         self._late: list[float] = []
         self._all_fired = asyncio.Event()
-        self._store_firer = StoreScheduleFirer(
+        self._store_firer = ScheduleFirer(
             store=self._grouped,
             wake=self._woken,
             cancel=_nothing,
-            next_fire=next_fire,
             definitions=ticks.AnyDefinition(),
             clock=self._clock,
         )

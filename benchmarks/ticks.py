@@ -35,7 +35,7 @@ from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, S
 from owlclaw_ray.ids import DEFAULT_TENANT, ScheduleId
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.schedules.cron import next_fire
-from owlclaw_ray.schedules.firings import StoreScheduleFirer, due_times_between
+from owlclaw_ray.schedules.firings import ScheduleFirer, due_times_between
 from owlclaw_ray.schedules.scheduler import Scheduler
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import Command, CreateSchedule, Outcome, PauseSchedule, ResumeSchedule
@@ -213,12 +213,11 @@ async def _pause_some(store: Store, clock: SetClock, chance: random.Random) -> N
         await store.apply([kind(schedule.agent, schedule.schedule_id, clock.now())])
 
 
-def _store_firer(store: Store, clock: SystemClock) -> StoreScheduleFirer:
-    return StoreScheduleFirer(
+def _store_firer(store: Store, clock: SystemClock) -> ScheduleFirer:
+    return ScheduleFirer(
         store=store,
         wake=_nobody,
         cancel=_nobody,
-        next_fire=next_fire,
         definitions=AnyDefinition(),
         clock=clock,
     )
@@ -265,7 +264,7 @@ def compare(schedule: Schedule, ticks: Sequence[Tick], runs: Sequence[Run], end:
     until = end - schedule.delay
     due = [first]
     if schedule.kind is not ScheduleKind.ONCE:
-        due = due_times_between(schedule, first, until, _MOST_TIMES, next_fire)
+        due = due_times_between(schedule, first, until, _MOST_TIMES)
     due = [each for each in due if each <= until]
     covered = Counter(each for tick in ticks for each in _covered(tick, due))
     fired = [tick.run_id for tick in ticks if tick.outcome is not TickOutcome.SKIPPED]

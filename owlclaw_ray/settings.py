@@ -17,18 +17,15 @@ from typing import Annotated, Literal, Self, TypeAlias
 from msgspec import Struct
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from owlclaw_ray.configuration.endpoints import EndpointFile
 from owlclaw_ray.configuration.environment import Environment
 from owlclaw_ray.configuration.governance import SharedBudgetFile, duplicate_name
 from owlclaw_ray.configuration.hatchet import HatchetSettings
 from owlclaw_ray.configuration.limits import Count, LimitOverrides, Seconds
 from owlclaw_ray.configuration.mcp import McpServerFile, McpSettings
+from owlclaw_ray.configuration.models import EndpointFile, PriceFile, ProviderLimitsFile, Routes
 from owlclaw_ray.configuration.permissions import PermissionSettings
-from owlclaw_ray.configuration.prices import PriceFile
 from owlclaw_ray.configuration.problems import model_problems
-from owlclaw_ray.configuration.provider_limits import ProviderLimitsFile
-from owlclaw_ray.configuration.routes import Routes
-from owlclaw_ray.configuration.section import Section
+from owlclaw_ray.configuration.section import NonEmpty, Section
 from owlclaw_ray.configuration.server_location import (
     DEFAULT_DATA_DIR,
     DEFAULT_HOST,
@@ -69,7 +66,6 @@ _STORE_DRIVERS = {
 }
 _TLS_FILES = ("tls_ca_file", "tls_cert_file", "tls_key_file")
 _PROVIDER = re.compile(r"[a-z0-9][a-z0-9_-]*")
-NonEmpty = Annotated[str, Field(min_length=1)]
 _Where: TypeAlias = Callable[[Sequence[str | int]], str]
 """Tells where the setting at a path stands."""
 
@@ -433,28 +429,28 @@ class Settings(FileSettings):
                 most_seconds=tools.max_command_timeout_seconds,
             )
         if code.enabled:
+            read_only = [self.agents_dir, self.folder / FILE_NAME, *filter(None, (tools.folder,))]
+            if self.app:
+                top = self.app.partition(":")[0].partition(".")[0]
+                read_only += [self.folder / f"{top}.py", self.folder / top]
             code_options = CodeOptions(
                 project=str(code.project),
                 read_roots=tuple(str(each) for each in code.read_roots),
                 write_roots=roots,
                 sensitive_paths=code.sensitive_paths,
                 hidden=(str(self.data_dir), *_store_files(self.store_url)),
-                read_only=(str(self.agents_dir), str(self.folder / FILE_NAME), *_some(tools.folder), *self._app_files),
+                read_only=tuple(map(str, read_only)),
                 env=code.env,
                 command_seconds=tools.command_timeout_seconds,
                 output_bytes=code.output_limit_bytes,
                 file_bytes=code.file_limit_bytes,
             )
-        return HostTools(code_options, declarative, self._agent_options)
-
-    @property
-    def _agent_options(self) -> AgentOptions | None:
-        agents = self.tools.agents
-        if not agents.enabled:
-            return None
-        return AgentOptions(
-            agents.definitions, agents.grant, agents.child_timeout_seconds, agents.fork_context_characters
-        )
+        agents, agent_options = tools.agents, None
+        if agents.enabled:
+            agent_options = AgentOptions(
+                agents.definitions, agents.grant, agents.child_timeout_seconds, agents.fork_context_characters
+            )
+        return HostTools(code_options, declarative, agent_options)
 
     @property
     def mcp_options(self) -> McpOptions | None:
@@ -490,12 +486,6 @@ class Settings(FileSettings):
             return None
         retry = RetryPolicy(callbacks.attempts, callbacks.backoff_seconds, callbacks.backoff_limit_seconds)
         return CallbackOptions(callbacks.secrets, retry, callbacks.timeout_seconds)
-
-    @property
-    def _app_files(self) -> tuple[str, ...]:
-        """Where the application's code is: its module, or its package."""
-        top = (self.app or "").partition(":")[0].partition(".")[0]
-        return (str(self.folder / f"{top}.py"), str(self.folder / top)) if top else ()
 
     @property
     def defaults(self) -> Defaults:
@@ -591,6 +581,7 @@ def _resolved(written: FileSettings, folder: Path) -> Settings:
     data_dir = folder / written.data_dir.expanduser()
     temp_dir = written.ray.temp_dir
     ray = written.ray.model_copy(update={"temp_dir": folder / temp_dir.expanduser()}) if temp_dir else written.ray
+    files = {name: folder / path.expanduser() for name in _TLS_FILES if (path := getattr(written.hatchet, name))}
     return Settings.model_construct(
         **{name: getattr(written, name) for name in FileSettings.model_fields}
         | {
@@ -600,15 +591,8 @@ def _resolved(written: FileSettings, folder: Path) -> Settings:
             "store_url": _store_url(written.store_url or f"sqlite:///{data_dir}/owlclaw.db", folder),
             "ray": ray,
             "tools": _resolved_tools(written.tools, folder),
-            "hatchet": _resolved_files(written.hatchet, folder),
+            "hatchet": written.hatchet.model_copy(update=files),
         }
-    )
-
-
-def _resolved_files(hatchet: HatchetSettings, folder: Path) -> HatchetSettings:
-    files = {name: getattr(hatchet, name) for name in _TLS_FILES}
-    return hatchet.model_copy(
-        update={name: folder / path.expanduser() for name, path in files.items() if path is not None}
     )
 
 
@@ -651,33 +635,20 @@ def _missing_files(settings: Settings, where: _Where) -> Iterator[Problem]:
 
 
 def _missing_variables(settings: Settings, environ: Mapping[str, str], where: _Where) -> Iterator[Problem]:
-    """Find the variables that models' providers, MCP servers and webhooks need and that this machine, if they run on it, has not."""
+    """Yield the variables that providers, MCP servers and webhooks need and that are missing here, if they run on this machine."""
     if settings.ray.address is not None:
         return
-    for path, variable in settings.webhooks.variables():
-        if variable not in environ:
-            yield Problem(
-                where(("webhooks", *path)), f"needs the variable {variable}, which is not set", _export(variable)
-            )
-    for name, provider in settings.models.providers.items():
-        for path, variable in provider.variables():
+    providers, servers = settings.models.providers.items(), settings.mcp.servers.items()
+    needed = [
+        (("webhooks",), settings.webhooks.variables(), ""),
+        *((("models", "providers", name), each.variables(), ", or remove the provider") for name, each in providers),
+        *((("mcp", "servers", name), each.variables(), ", or remove the server") for name, each in servers),
+    ]
+    for section, variables, otherwise in needed:
+        for path, variable in variables:
             if variable not in environ:
-                place, what = (
-                    where(("models", "providers", name, *path)),
-                    f"needs the variable {variable}, which is not set",
-                )
-                yield Problem(place, what, f"{_export(variable)}, or remove the provider")
-    for name, server in settings.mcp.servers.items():
-        for path, variable in server.variables():
-            if variable not in environ:
-                fix = f"{_export(variable)}, or remove the server"
-                yield Problem(
-                    where(("mcp", "servers", name, *path)), f"needs the variable {variable}, which is not set", fix
-                )
-
-
-def _export(variable: str) -> str:
-    return f"set it with: export {variable}=…"
+                what = f"needs the variable {variable}, which is not set"
+                yield Problem(where((*section, *path)), what, f"set it with: export {variable}=…{otherwise}")
 
 
 def _mcp_server(name: str, written: McpServerFile, folder: Path) -> McpServerOptions:
@@ -698,10 +669,6 @@ def _store_files(url: str) -> tuple[str, ...]:
     """Return the files of a store in SQLite."""
     scheme, _, rest = url.partition("://")
     return tuple(f"{rest[1:]}{ending}" for ending in ("", "-wal", "-shm")) if scheme.startswith("sqlite") else ()
-
-
-def _some(path: Path | None) -> tuple[str, ...]:
-    return () if path is None else (str(path),)
 
 
 def _store_url(url: str, folder: Path) -> str:

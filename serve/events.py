@@ -13,7 +13,8 @@ from starlette.types import Receive, Scope, Send
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.errors import Problem, RetryableError
 from owlclaw_ray.ids import RunId, TenantId
-from owlclaw_ray.runtime.api import Follower, Runtime
+from owlclaw_ray.runtime.api import Runtime
+from owlclaw_ray.store.followers import RunFollower
 from owlclaw_ray.store.queries import RunProgress
 from serve.errors import InvalidRequestError
 from serve.representations import event_body
@@ -69,7 +70,7 @@ class EventStream(Response):
         await send({"type": "http.response.body"})
 
 
-async def _stream_entries(watched: RunProgress, follower: Follower, gone: asyncio.Task[None], send: Send) -> None:
+async def _stream_entries(watched: RunProgress, follower: RunFollower, gone: asyncio.Task[None], send: Send) -> None:
     while not gone.done():
         body = b"".join(map(_event, watched.entries)) + (_end(watched) if watched.over else b"")
         await send({"type": "http.response.body", "body": body or _KEEP_ALIVE, "more_body": True})
@@ -83,7 +84,7 @@ async def _stream_entries(watched: RunProgress, follower: Follower, gone: asynci
             return
 
 
-async def _wait_for_disconnect(receive: Receive, follower: Follower) -> None:
+async def _wait_for_disconnect(receive: Receive, follower: RunFollower) -> None:
     while (await receive())["type"] != "http.disconnect":
         continue
     follower.nudge()

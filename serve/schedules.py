@@ -12,7 +12,8 @@ from starlette.responses import Response
 from owlclaw_ray import wire
 from owlclaw_ray.domain.schedule import ScheduleStatus
 from owlclaw_ray.ids import ScheduleId, TenantId
-from owlclaw_ray.schedules.api import Alarm, Timetable
+from owlclaw_ray.schedules.api import Alarm
+from owlclaw_ray.schedules.timetable import Timetable
 from owlclaw_ray.store.queries import ScheduleFilter
 from serve import openapi
 from serve.parameters import AgentPath, AgentQuery, Id, LimitQuery, Moment

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from owlclaw_ray.runtime.api import Follower
+from owlclaw_ray.store.followers import RunFollower
 from serve.errors import TooManyStreamsError
 
 STREAMS = 10_000
@@ -45,11 +45,11 @@ class KeepAliveTimer:
     def __init__(self, seconds: float) -> None:
         ticks = max(1, min(_TICKS, round(seconds / _MIN_TICK)))
         self._tick = seconds / ticks
-        self._nudged: list[set[Follower]] = [set() for _ in range(ticks)]
+        self._nudged: list[set[RunFollower]] = [set() for _ in range(ticks)]
         self._turn, self._now, self._beating = count(), 0, 0
 
     @contextmanager
-    def beating(self, follower: Follower) -> Iterator[None]:
+    def beating(self, follower: RunFollower) -> Iterator[None]:
         """Nudge the follower during the block."""
         nudged = self._nudged[next(self._turn) % len(self._nudged)]
         nudged.add(follower)

@@ -486,7 +486,7 @@ class Node:
         """End the Directory where it stands; another one starts over the same hosts."""
         self._end_directory()
         runtime, world = self.runtime, self.world
-        runtime.directory = runtime._dispatcher._directory = Directory(
+        runtime.directory = runtime._dispatcher.directory = Directory(
             pool=runtime.pool,
             store=self.gate,
             isolation_of=lambda name: isolation_of(world.definitions, name),

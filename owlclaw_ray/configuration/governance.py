@@ -10,14 +10,13 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from owlclaw_ray.configuration.limits import Count, Seconds
-from owlclaw_ray.configuration.section import Section
+from owlclaw_ray.configuration.section import NonEmpty, Section
 from owlclaw_ray.domain.budget import NANO, Budget, BudgetPeriod, BudgetScope, BudgetUnit
 from owlclaw_ray.domain.governance import BreakerRule, Governance, Risk, ToolLimit
 from owlclaw_ray.domain.hours import DAYS, Hours
 
 _MINUTES_OF_A_DAY = 1_440
-_NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
-Patterns: TypeAlias = Annotated[tuple[_NonEmpty, ...], Field(min_length=1)]
+Patterns: TypeAlias = Annotated[tuple[NonEmpty, ...], Field(min_length=1)]
 
 
 def _minutes(written: Any) -> int:
@@ -99,13 +98,13 @@ class BudgetFile(Section):
     scope: BudgetScope = BudgetScope.AGENT
     period: BudgetPeriod = BudgetPeriod.TOTAL
     zone: Zone = "UTC"
-    tools: tuple[_NonEmpty, ...] = ()
+    tools: tuple[NonEmpty, ...] = ()
     """Patterns of the tools whose calls are counted; none: model calls."""
     reserve: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Of tokens how many a reply may have, 4,096 by default; of money what a call is taken to cost at least."""
     alerts: tuple[Annotated[int, Field(ge=1, le=100)], ...] = (50, 80)
     """Percentages."""
-    cheaper: _NonEmpty | None = None
+    cheaper: NonEmpty | None = None
     """The model to use once the last alert is reached."""
 
     @model_validator(mode="after")
@@ -163,10 +162,10 @@ def duplicate_name(budgets: Iterable[BudgetFile]) -> str:
 class GovernanceFile(Section):
     """The section `governance` of agent.yaml."""
 
-    roles: tuple[_NonEmpty, ...] = ()
-    confirmed: tuple[_NonEmpty, ...] = ()
+    roles: tuple[NonEmpty, ...] = ()
+    confirmed: tuple[NonEmpty, ...] = ()
     """Patterns of tools of high or critical risk whose use a person has confirmed."""
-    risk: dict[_NonEmpty, Risk] = Field(default_factory=dict)
+    risk: dict[NonEmpty, Risk] = Field(default_factory=dict)
     """By patterns of tools."""
     hours: tuple[HoursFile, ...] = ()
     trading_hours: TimesFile = TimesFile(**_TRADING_HOURS)
@@ -206,7 +205,7 @@ class ToolLimitFile(Section):
     """Tries of a call that fails with a retryable error, if the tool is pure or idempotent."""
     timeout: Seconds | None = None
     """Seconds; none: what the tool says, or limits.tool_timeout."""
-    version: _NonEmpty | Annotated[dict[_NonEmpty, Count], Field(min_length=1)] | None = None
+    version: NonEmpty | Annotated[dict[NonEmpty, Count], Field(min_length=1)] | None = None
     """Which version of the tool agents see: one, or several with their shares."""
 
     def limit(self, tools: str) -> ToolLimit:
@@ -215,7 +214,7 @@ class ToolLimitFile(Section):
         return ToolLimit(tools, **self.model_dump(exclude={"version"}), versions=tuple(sorted(shares.items())))
 
 
-ToolLimits: TypeAlias = dict[_NonEmpty, ToolLimitFile]
+ToolLimits: TypeAlias = dict[NonEmpty, ToolLimitFile]
 """By patterns of tools: the one that is a tool's own name, else the first that matches, holds for it."""
 
 

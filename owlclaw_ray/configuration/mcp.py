@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from owlclaw_ray.configuration.limits import Seconds
 from owlclaw_ray.configuration.placeholders import has_stray_placeholder, names_in
-from owlclaw_ray.configuration.section import Section
+from owlclaw_ray.configuration.section import NonEmpty, Section
 
-_NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
 _SERVER = re.compile(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*")
 _SERVER_LENGTH = 24
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -35,7 +34,7 @@ class McpToolFile(Section):
     enabled: bool = True
     permission: Literal["readonly", "write"] | None = None
     effect: Literal["pure", "idempotent", "once"] | None = None
-    tags: tuple[_NonEmpty, ...] = ()
+    tags: tuple[NonEmpty, ...] = ()
     timeout_seconds: Seconds | None = None
 
     _tags_are_words = field_validator("tags")(_tags)
@@ -44,19 +43,19 @@ class McpToolFile(Section):
 class McpServerFile(Section):
     """One server: a program, or an address."""
 
-    command: _NonEmpty | None = None
+    command: NonEmpty | None = None
     args: tuple[str, ...] = ()
     env: dict[str, str] = Field(default_factory=dict)
     """Beside PATH, HOME, TMPDIR and LANG; `${NAME}` in a value is a variable of the runtime."""
     folder: Path | None = None
     """Where the program runs; none: the folder of owlclaw.yaml."""
-    url: _NonEmpty | None = None
+    url: NonEmpty | None = None
     headers: dict[str, str] = Field(default_factory=dict)
     annotations: Literal["distrust", "trust"] = "distrust"
     """Whether a server is believed that a tool only reads, or may be repeated."""
-    tags: tuple[_NonEmpty, ...] = ()
+    tags: tuple[NonEmpty, ...] = ()
     timeout_seconds: Seconds | None = None
-    tools: dict[_NonEmpty, McpToolFile] = Field(default_factory=dict)
+    tools: dict[NonEmpty, McpToolFile] = Field(default_factory=dict)
     """By patterns of the names that the server gives its tools: the very name goes first, then the first pattern that fits."""
 
     _tags_are_words = field_validator("tags")(_tags)

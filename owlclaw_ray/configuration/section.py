@@ -5,12 +5,14 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterator
 from types import UnionType
-from typing import Annotated, Union
+from typing import Annotated, TypeAlias, Union
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from owlclaw_ray.domain.json import JsonValue
+
+NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
 
 
 class Section(BaseModel):

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from owlclaw_ray.configuration.limits import Count, Seconds
 from owlclaw_ray.configuration.placeholders import PLACEHOLDER, filled, names_in
-from owlclaw_ray.configuration.section import Section
+from owlclaw_ray.configuration.section import NonEmpty, Section
 from owlclaw_ray.domain.json import JsonValue, texts_in
 from owlclaw_ray.domain.trigger import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_DEADLINE_SECONDS, Admission, BusyPolicy
 from owlclaw_ray.domain.webhook import (
@@ -50,7 +50,6 @@ def _template(text: str) -> str:
 
 
 Secret: TypeAlias = Annotated[str, BeforeValidator(_secret)]
-_NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
 
 
 class SignatureFile(Section):
@@ -94,7 +93,7 @@ class SignatureFile(Section):
         return self
 
     def form(self) -> SignatureForm:
-        """Return it as the domain says it."""
+        """Return it as the domain's struct."""
         fields = self.model_dump(exclude={"tolerance_seconds"})
         return SignatureForm(**fields, tolerance=self.tolerance_seconds)
 
@@ -108,14 +107,14 @@ class SourceFile(Section):
     secret_encoding: Literal["text", "base64"] = "text"  # noqa: S105 - the name of a form
     signature: SignatureFile = Field(default_factory=SignatureFile)
     body: Literal["json", "form", "text"] = "json"
-    agent: _NonEmpty
+    agent: NonEmpty
     deliver: DeliverTo = DeliverTo.RUN
     payload: JsonValue = "{body}"
     focus: str = ""
     session: str = ""
     user: str = ""
     task_type: str = ""
-    when: dict[_NonEmpty, tuple[str, ...]] = Field(default_factory=dict)
+    when: dict[NonEmpty, tuple[str, ...]] = Field(default_factory=dict)
     dedupe: str = ""
     busy: BusyPolicy = BusyPolicy.ENQUEUE
     priority: Annotated[int, Field(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY)] = 0
@@ -157,7 +156,7 @@ class SourceFile(Section):
         return self
 
     def source(self, name: str) -> WebhookSource:
-        """Return it as the domain says it, with placeholders for secrets."""
+        """Return it as the domain's struct, with placeholders for secrets."""
         mapping = WebhookMapping(
             agent=self.agent,
             payload=self.payload,

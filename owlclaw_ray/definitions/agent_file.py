@@ -6,11 +6,10 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from owlclaw_ray.configuration.endpoints import EndpointFile
 from owlclaw_ray.configuration.governance import GovernanceFile, ToolsFile, Zone
 from owlclaw_ray.configuration.limits import Count, LimitOverrides
+from owlclaw_ray.configuration.models import EndpointFile, Routes
 from owlclaw_ray.configuration.permissions import PermissionSettings
-from owlclaw_ray.configuration.routes import Routes
 from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.agent import EVERY_STATE, Isolation, ModelChoice, StateChoice, ToolChoice

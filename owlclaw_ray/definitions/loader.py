@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from owlclaw_ray.configuration.endpoints import EndpointFile
+from owlclaw_ray.configuration.models import EndpointFile
 from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.yaml_document import YamlDocument, read_yaml
 from owlclaw_ray.definitions.agent_file import AgentFile

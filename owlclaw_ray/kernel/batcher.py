@@ -1,4 +1,4 @@
-"""Duplex batching: whatever is ready leaves in one call, and the answers come back in one."""
+"""Duplex batching: the waiting items leave in one call, and their answers come back in one."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Result = TypeVar("Result")
 
 
 class Bound(Struct, frozen=True):
-    """How much there may be at once, in number and in bytes."""
+    """A limit in number and in bytes."""
 
     items: int
     size: int
 
     def holds(self, items: int, size: int) -> bool:
-        """Return whether so much is within it."""
+        """Return whether so much is within the limit."""
         return items <= self.items and size <= self.size
 
     def first(self, sizes: Iterator[int]) -> int:
-        """Return how many of what waits go first, given the size of each: all that is within the bound, and one in any case."""
+        """Return how many waiting items of these sizes go first: as many as are within the limit, at least one."""
         taken = total = 0
         for size in sizes:
             total += size
@@ -35,20 +35,20 @@ class Bound(Struct, frozen=True):
 
 
 MESSAGE = Bound(512, 4 * 1024 * 1024)
-"""What leaves together: more of it makes the others wait, and the receiver hold it all at once."""
+"""The limit of one message: more would delay others, and the receiver holds all of it at once."""
 WAITING = Bound(20_000, 64 * 1024 * 1024)
-"""What may wait in a process to leave."""
+"""The limit of what may wait in a process."""
 
 
 class BatchCapacity:
-    """Counts what is on its way, and lets who has more wait until there is room."""
+    """Counts what is in flight, and makes senders wait until there is room."""
 
     def __init__(self, most: Bound = WAITING) -> None:
         self._most, self._items, self._size = most, 0, 0
         self._left = asyncio.Event()
 
     def has(self, items: int, size: int) -> bool:
-        """Return whether there is room for so much; with nothing on its way there is room for anything."""
+        """Return whether there is room for so much; with nothing in flight there is room for anything."""
         return not self._items or self._most.holds(self._items + items, self._size + size)
 
     async def wait(self) -> None:
@@ -59,7 +59,7 @@ class BatchCapacity:
 
     @contextmanager
     def taken(self, items: int, size: int) -> Iterator[None]:
-        """Count so much as on its way inside the block."""
+        """Count so much as in flight inside the block."""
         self.enter(items, size)
         try:
             yield
@@ -67,7 +67,7 @@ class BatchCapacity:
             self.leave(items, size)
 
     def enter(self, items: int, size: int) -> None:
-        """Count so much as on its way from now on."""
+        """Count so much as in flight from now on."""
         self._items += items
         self._size += size
 
@@ -83,12 +83,11 @@ def _weightless(_item: Any) -> int:
 
 
 class Batcher(Generic[Item, Result]):
-    """Collects items while earlier calls are under way and sends them together, as many as are within `most`.
+    """Collects items while earlier calls are in progress and sends them together, as many as are within `most`.
 
-    With one call at a time (the default) items reach the other side in the order in which they were given. A failing call
-    fails the callers of its batch, no others. `size` tells the bytes of an item. `recalls`: an item whose caller waits no more is
-    not sent if it has not been. `rest` is waited for after a batch of several, so that the next is larger: what comes alone waits
-    for nobody.
+    With one call at a time (the default) items arrive in the order in which they were given. A failing call fails the callers of
+    its batch only. `size` returns the bytes of an item. `recalls`: an item whose caller was cancelled is not sent if it still waits.
+    `rest` is awaited after a batch of several, so that the next one is larger; a single item is not delayed.
     """
 
     def __init__(

@@ -8,10 +8,10 @@ from typing import Protocol
 
 
 class Timer(Protocol):
-    """Something that is to happen later."""
+    """A scheduled callback."""
 
     def cancel(self) -> None:
-        """See to it that it does not happen; without effect when it has."""
+        """Cancel the callback; without effect once it was called."""
         ...
 
 

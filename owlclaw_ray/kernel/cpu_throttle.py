@@ -1,7 +1,7 @@
-"""How much of a machine's cores work that can wait takes: little while others wait for them too, more while they are idle.
+"""The share of CPU time for background work: small while other processes want the cores, larger while they are idle.
 
-It can wait only as long as there is room for what waits: the fuller the room, the more it takes, whoever wants the cores. So
-it settles where it keeps pace with what comes, and nothing is lost for want of CPU time.
+The work can be deferred only while its buffer has room: the fuller the buffer, the larger the share, even on a busy machine. So it
+keeps pace with its input, and nothing is lost for lack of CPU time.
 
 Whether others want the cores shows in the work itself: at the lowest priority it waits for a core as soon as they do.
 """
@@ -9,26 +9,26 @@ Whether others want the cores shows in the work itself: at the lowest priority i
 from __future__ import annotations
 
 LEAST, MOST = 0.04, 0.25
-"""Of all cores: what it takes on a machine that is busy, and on one that is idle."""
+"""The share of all cores on a busy machine, and on an idle one."""
 _CROWDED = 0.1
-"""Waiting for a core that is as long as this part of the work says that others want it."""
+"""Waiting for a core for this part of the work's time means that others want it."""
 _TELLING = 0.005
-"""Seconds of work from which on its waiting says something."""
+"""Shorter work, in seconds, says nothing about other processes."""
 _FULL = 0.5
-"""How full the room is when it takes the most."""
+"""The fullness of the buffer from which on the share is the largest."""
 _UP, _DOWN = 1.25, 0.5
 
 
 class CpuThrottle:
-    """Says how long to rest after work. It begins as on a machine that is busy."""
+    """Returns how long to rest after work. It starts with the share of a busy machine."""
 
     def __init__(self, cores: int) -> None:
         self._cores, self._share = cores, LEAST
 
     def rest_after(self, worked: float, waited: float, fullness: float = 0.0) -> float:
-        """Return the seconds of rest that keep to the share, after so many of CPU time, and of waiting for a core meanwhile.
+        """Return the seconds of rest that keep to the share, after `worked` seconds of CPU time and `waited` of waiting for a core.
 
-        `fullness`, from 0 to 1, is how full the room is for what waits: from the half on it takes the most.
+        `fullness`, from 0 to 1, is that of the buffer.
         """
         if worked >= _TELLING:
             crowded = waited > _CROWDED * worked

@@ -27,14 +27,14 @@ async def deadline(clock: Clock, seconds: float) -> AsyncIterator[None]:
 
 
 class ActiveTime:
-    """A time limit that can stand still, on the injected clock. `used` seconds of it are gone when the block begins."""
+    """A time limit that can be paused, on the injected clock. `used` seconds of it have passed when the block begins."""
 
     def __init__(self, clock: Clock, limit: float, *, used: float, every: float) -> None:
         self._clock, self._limit, self._every = clock, limit, every
         self._used, self._beat_at = used, used + every
         self._beat: Callable[[], None] | None = None
         self.paused = 0.0
-        """For how many seconds of the block it stood still, until it last went on."""
+        """How many seconds of the block it was paused, until it last resumed."""
         self._running: bool = False
         self._since = 0.0
         self._scope: asyncio.Timeout | None = None
@@ -42,12 +42,12 @@ class ActiveTime:
 
     @property
     def used(self) -> float:
-        """How many seconds are gone."""
+        """How many seconds have passed."""
         return self._used + (self._clock.monotonic() - self._since if self._running else 0.0)
 
     @asynccontextmanager
     async def limited(self, beat: Callable[[], None]) -> AsyncIterator[None]:
-        """Cancel the block when all seconds are gone and raise TimeoutError in its place; `beat` whenever `every` more of them are."""
+        """Cancel the block when the limit has passed and raise TimeoutError in its place; `beat` every `every` seconds of it."""
         self._beat, self._since = beat, self._clock.monotonic()
         async with asyncio.timeout(None) as scope:
             self._scope = scope
@@ -59,7 +59,7 @@ class ActiveTime:
                 self._beat = self._scope = None
 
     def pause(self, paused: bool) -> None:  # noqa: FBT001 - it is a Waiting
-        """Stand still, or go on; without effect if it does that already."""
+        """Pause or resume; without effect if it is so already."""
         if paused and self._running:
             self._pause_timer()
         elif not paused and not self._running:

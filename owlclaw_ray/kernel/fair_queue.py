@@ -1,4 +1,4 @@
-"""Places that are shared out fairly: each of many owners gets its turn, however much the others ask for."""
+"""A fair semaphore: each of many owners gets its turn, however much the others ask for."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Owner = TypeVar("Owner", bound=Hashable)
 class FairQueue(Generic[Owner]):
     """At most `places` are held at once, at most `each` of them by one owner.
 
-    Whoever waits gets a place in turn: round robin over the owners that may have one more, in order within each owner. A place
-    stays free only if no owner that waits may have it.
+    Places go round robin to the waiting owners that may have one more, in order within each owner. A place stays free only if no
+    waiting owner may have it.
     """
 
     def __init__(self, places: int, each: int) -> None:
@@ -33,7 +33,7 @@ class FairQueue(Generic[Owner]):
         return self._free > 0 and self._held[owner] < self._each
 
     def resize(self, places: int, each: int) -> None:
-        """Have so many places from now on. Nobody loses one: with fewer than are held, those that are given back are gone."""
+        """Change the number of places. Held ones stay held: a reduction takes effect as they are given back."""
         self._free += places - self._places
         self._places, self._each = places, each
         self._grant_slots()

@@ -1,7 +1,7 @@
-"""Looks at files from event loops that many agents share.
+"""File access from event loops that many agents share.
 
-A file system over a network that hangs holds up whoever looks at a file, for minutes. These threads are no others': what else a
-process does in its default executor goes on, and so does the loop.
+A network file system that hangs blocks its callers for minutes. These threads are for files alone, so that neither the event loop nor
+the default executor is blocked.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from functools import cache
 from typing import TypeVar, TypeVarTuple
 
 _MAXIMUM = 8
-"""How many looks may hang at once in a process before the next ones wait for them."""
+"""How many calls may hang in a process before the next ones wait for them."""
 _Args = TypeVarTuple("_Args")
 _T = TypeVar("_T")
 
 
 async def in_file_thread(look: Callable[[*_Args], _T], *args: *_Args) -> _T:
-    """Return what the function returns. A caller that is cancelled does not wait for it; it ends in its thread all the same."""
+    """Return what the function returns. Cancelling the caller does not interrupt the function in its thread."""
     return await asyncio.get_running_loop().run_in_executor(_threads(), look, *args)
 
 
 def leave_to_file_thread(work: Callable[[*_Args], None], *args: *_Args) -> None:
-    """Have the function executed, which raises nothing, without waiting for it."""
+    """Execute the function, which raises nothing, without waiting for it."""
     _threads().submit(work, *args)
 
 

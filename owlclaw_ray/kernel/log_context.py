@@ -1,4 +1,4 @@
-"""Whose work a log line is about: known wherever a line is written while a run is executed, and in all tasks that this begins."""
+"""The run that a log line is about: known while a run is executed, and in all tasks that it starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from owlclaw_ray.ids import AgentId, RunId
 
 
 class LogSubject(Struct, frozen=True):
-    """A run, and whose it is."""
+    """A run and its agent."""
 
     run_id: RunId
     agent: AgentId
@@ -23,7 +23,7 @@ _PRESENT: ContextVar[LogSubject | None] = ContextVar("owlclaw_log_subject", defa
 
 @contextmanager
 def about(run_id: RunId, agent: AgentId) -> Iterator[None]:
-    """Have what is logged inside the block be about this run."""
+    """Attribute what is logged inside the block to this run."""
     token = _PRESENT.set(LogSubject(run_id, agent))
     try:
         yield
@@ -32,5 +32,5 @@ def about(run_id: RunId, agent: AgentId) -> Iterator[None]:
 
 
 def present() -> LogSubject | None:
-    """Return what the present work is about; None for what belongs to no run."""
+    """Return the current run; None outside of runs."""
     return _PRESENT.get()

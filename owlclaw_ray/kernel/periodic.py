@@ -1,4 +1,4 @@
-"""Work that is done again and again."""
+"""Periodic work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class Periodic:
-    """Does its work at once and then every `seconds`, whatever comes of it, until it is stopped."""
+    """Does its work at once and then every `seconds`, even if it fails, until it is stopped."""
 
     def __init__(
         self,
@@ -27,8 +27,8 @@ class Periodic:
         due_in: Callable[[], Awaitable[float]] | None = None,
         retry: float | None = None,
     ) -> None:
-        """`what` names the work in the log. `due_in`, asked after each time, says in how many seconds there is work again: then
-        the pause is no longer than that. `retry`: the seconds after work that failed; None: as after any other.
+        """`what` names the work in the log. `due_in`, awaited after each time, returns the seconds until there is work again, which
+        limit the pause. `retry`: the pause after a failure; None: as usual.
         """
         self._what, self._work, self._clock, self._seconds, self._due_in = what, work, clock, seconds, due_in
         self._retry = seconds if retry is None else retry
@@ -37,17 +37,17 @@ class Periodic:
         self._urgent = False
 
     def start(self) -> None:
-        """Begin."""
+        """Start."""
         self._task = asyncio.create_task(self._loop())
 
     def soon(self) -> None:
-        """Do the work again without waiting for its time; once more, if it is under way."""
+        """Do the work now instead of at its time; once more, if it is in progress."""
         self._urgent = True
         if self._pause is not None:
             self._pause.cancel()
 
     async def stop(self) -> None:
-        """End. What the work was writing is committed or not, never half."""
+        """Stop. A write in progress is committed or not, never half."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -71,15 +71,15 @@ class Periodic:
             self._pause = None
 
     async def _do_once(self) -> float:
-        """Return how long to wait then."""
+        """Return how long to wait afterwards."""
         try:
             await self._work()
             if self._due_in is not None:
                 return max(min(self._seconds, await self._due_in()), _MIN_PAUSE)
         except RetryableError as error:
-            logger.warning("%s is tried again: %s", self._what, error)
+            logger.warning("%s is retried: %s", self._what, error)
         except Exception:
-            logger.exception("%s failed; it is tried again", self._what)
+            logger.exception("%s failed; it is retried", self._what)
         else:
             return self._seconds
         return self._retry

@@ -2,45 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
 
 from msgspec import Struct
 
+from owlclaw_ray.definitions.api import NamedDefinitions
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.approval import Approval, ApprovalDecision
+from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus
 from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
-from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, NotedHead
+from owlclaw_ray.domain.callback import CallbackRules
+from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, NotedHead, NotedHeads
 from owlclaw_ray.domain.run import Run
-from owlclaw_ray.domain.score import Judgement, Score
+from owlclaw_ray.domain.score import Judgement, Score, score_of
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
-from owlclaw_ray.errors import OwlClawError
-from owlclaw_ray.ids import ApprovalId, ArtifactId, RunId, ScheduleId, TenantId
-from owlclaw_ray.memory.runtime_memory import AgentMemories
-from owlclaw_ray.schedules.api import Alarm, Timetable
-from owlclaw_ray.store.commands import RunAccepted
-from owlclaw_ray.store.queries import AgentRecord, ApprovalFilter, LedgerChain, LedgerFilter, RunFilter, RunProgress
-from owlclaw_ray.telemetry.metrics.api import MetricFamily
-from owlclaw_ray.tools.mcp.api import McpServerView
-from owlclaw_ray.webhooks.api import Inbox, Outbox
-
-
-class Follower(Protocol):
-    """Somebody who reads a run's journal as it grows."""
-
-    async def next(self, seconds: float | None = None) -> RunProgress:
-        """Return the committed entries that were not returned yet: at once if there are any or if the run is over, else when the
-        next one is committed. Without news it returns none: after `seconds`, and when it is nudged.
-
-        Raises NotFoundError, StoreUnavailableError.
-        """
-        ...
-
-    def nudge(self) -> None:
-        """Have `next` return."""
-        ...
+from owlclaw_ray.domain.webhook import WebhookSource
+from owlclaw_ray.errors import (
+    AlreadyDecidedError,
+    DefinitionError,
+    NotFoundError,
+    OwlClawError,
+    ScoreRefusedError,
+    StoreUnavailableError,
+    ToolArgumentsError,
+    UnknownAgentError,
+)
+from owlclaw_ray.ids import AgentId, ApprovalId, ArtifactId, IdSource, RunId, ScheduleId, TenantId
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.deadline import deadline
+from owlclaw_ray.memory.folders import MemoryFolders
+from owlclaw_ray.memory.runtime_memory import AgentMemories, IndexedMemory, MemoryLedger
+from owlclaw_ray.runs.submissions import Dispatcher, Submission, Submissions, is_scripted
+from owlclaw_ray.schedules.api import Alarm
+from owlclaw_ray.schedules.timetable import Timetable
+from owlclaw_ray.store.api import QueryStore, Store
+from owlclaw_ray.store.commands import (
+    ApprovalClosed,
+    ApprovalSettled,
+    CancelOutcome,
+    CancelRun,
+    DecideApproval,
+    NoSuchApproval,
+    RunAccepted,
+)
+from owlclaw_ray.store.followers import FollowerRegistry, RunFollower
+from owlclaw_ray.store.queries import (
+    AgentByRef,
+    AgentPage,
+    AgentRecord,
+    ApprovalById,
+    ApprovalFilter,
+    LedgerBreaks,
+    LedgerChain,
+    LedgerChains,
+    LedgerFilter,
+    MissingLedgerGuards,
+    RunById,
+    RunFilter,
+    RunProgress,
+    ScheduleById,
+)
+from owlclaw_ray.telemetry.metrics.api import MetricFamily, Metrics
+from owlclaw_ray.tools.arguments import argument_problems
+from owlclaw_ray.tools.artifacts import ArtifactStore
+from owlclaw_ray.tools.mcp.api import McpNode, McpServerView
+from owlclaw_ray.webhooks.inbox import WebhookInbox
+from owlclaw_ray.webhooks.outbox import WebhookOutbox
 
 
 class AgentView(Struct, frozen=True):
@@ -65,17 +94,17 @@ class Health(Struct, frozen=True):
 
 
 class LedgerVerification(Struct, frozen=True):
-    """What came of following all chains of a ledger."""
+    """The result of a verification of all chains of a ledger."""
 
     chains: tuple[LedgerChain, ...]
-    """As they were recorded when the following began."""
+    """As recorded when the verification began."""
     breaks: tuple[ChainBreak, ...]
     noted: int = 0
-    """With how many heads, noted outside the store, the chains were compared."""
+    """How many heads, recorded outside the store, the chains were compared with."""
     problems: tuple[str, ...] = ()
-    """Why these are fewer than they should be."""
+    """Why some recorded heads could not be read."""
     missing_guards: tuple[str, ...] = ()
-    """What the store has lost of that which has it refuse to change records."""
+    """The missing parts of what makes the store refuse changes of records."""
 
 
 class TriggerRequest(Struct, frozen=True):
@@ -88,35 +117,72 @@ class TriggerRequest(Struct, frozen=True):
     body_hash: str = ""
 
 
-class Runtime(Protocol):
-    """Everything that an interface can ask of the running system."""
+async def refuse_score(score: Score) -> None:
+    """Refuse a score where traces are not exported to Langfuse."""
+    raise ScoreRefusedError(
+        f"score {score.judgement.name!r} not stored: only Langfuse keeps scores, and traces are not exported there; set "
+        "LANGFUSE_PUBLIC_KEY and LANGFUSE_SECRET_KEY"
+    )
 
-    @property
-    def memory(self) -> AgentMemories:
-        """What agents remember."""
-        ...
 
-    @property
-    def inbox(self) -> Inbox:
-        """Webhooks that come in."""
-        ...
+async def verified_ledger(store: QueryStore, tenant: TenantId, noted: NotedHeads) -> LedgerVerification:
+    """Verify all chains of the tenant, and compare them with its heads that were recorded outside the store."""
+    heads = [head for head in noted.heads if head.tenant == tenant]
+    chains = await store.read(LedgerChains(tenant))
+    breaks = await store.read(LedgerBreaks(tenant, heads))
+    missing = await store.read(MissingLedgerGuards())
+    return LedgerVerification(tuple(chains), tuple(breaks), len(heads), noted.problems, tuple(missing))
 
-    @property
-    def outbox(self) -> Outbox:
-        """What is told of runs' ends."""
-        ...
 
-    @property
-    def timetable(self) -> Timetable:
-        """The schedules."""
-        ...
+_CHECK_SECONDS = 5.0
+"""How long the check of edited arguments may take."""
 
-    async def ring(self, tenant: TenantId, schedule_id: ScheduleId) -> Alarm:
-        """Fire the tenant's schedule if it is due, as Bell.ring does; return when to ring for it again: never, if the tenant has none.
 
-        Raises StoreUnavailableError, RuntimeUnavailableError.
-        """
-        ...
+class Runtime:
+    """Everything that an interface can ask of the running system. `callbacks` says where callbacks may go; None: there are none."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        following: FollowerRegistry,
+        dispatcher: Dispatcher,
+        definitions: NamedDefinitions,
+        memory_files: MemoryFolders,
+        indexed_memory: IndexedMemory,
+        artifacts: ArtifactStore,
+        health_of: Callable[[], Awaitable[Health]],
+        clock: Clock,
+        ids: IdSource,
+        metrics: Metrics,
+        ring: Callable[[Sequence[ScheduleId]], Awaitable[Sequence[Alarm]]],
+        mcp: McpNode | None = None,
+        sources: Sequence[WebhookSource] = (),
+        callbacks: CallbackRules | None = None,
+        noted_heads: Callable[[], NotedHeads] = NotedHeads,
+        keep_score: Callable[[Score], Awaitable[None]] = refuse_score,
+    ) -> None:
+        self._ring, self._noted_heads, self._keep_score = ring, noted_heads, keep_score
+        self._store, self._following, self._dispatcher = store, following, dispatcher
+        self._definitions, self._health_of = definitions, health_of
+        self._artifacts, self._clock, self._mcp, self._metrics = artifacts, clock, mcp, metrics
+        self._submissions = Submissions(
+            dispatcher=dispatcher, definitions=definitions, callbacks=callbacks, clock=clock, ids=ids
+        )
+        self._behind = self._submissions.behind
+        self.memory = AgentMemories(
+            files=memory_files,
+            indexed=indexed_memory,
+            ledger=MemoryLedger(store, clock, ids),
+            require_known=self._require_known,
+            timezone_of=self._timezone_of,
+            behind=self._behind,
+            clock=clock,
+            ids=ids,
+        )
+        self.inbox = WebhookInbox(sources, store=store, submissions=self._submissions, clock=clock, ids=ids)
+        self.outbox = WebhookOutbox(store, clock, ids)
+        self.timetable = Timetable(store=store, dispatcher=dispatcher, definitions=definitions, clock=clock, ids=ids)
 
     async def submit(
         self,
@@ -132,111 +198,215 @@ class Runtime(Protocol):
         Raises UnknownAgentError, DefinitionError, CallbackRefusedError, AgentBusyError, QueueFullError (nothing is committed),
         IdempotencyConflictError, StoreUnavailableError, RuntimeUnavailableError.
         """
-        ...
+        (concluded,) = await self.submit_all([TriggerRequest(agent, trigger, admission, idempotency_key, body_hash)])
+        if isinstance(concluded, OwlClawError):
+            raise concluded
+        return concluded
 
     async def submit_all(self, requests: Sequence[TriggerRequest]) -> Sequence[RunAccepted | OwlClawError]:
         """Commit triggers in one transaction and wake their agents; return for each what `submit` would return or raise.
 
-        What is refused keeps nothing else back. Raises StoreUnavailableError if nothing was committed, for sure or perhaps.
+        A refused trigger does not affect the others. Raises StoreUnavailableError if nothing was committed, for sure or perhaps.
         """
-        ...
+        prepared = [await self._prepared(each) for each in requests]
+        ready = [each for each in prepared if isinstance(each, Submission)]
+        outcomes = await self._store.apply([each.command for each in ready]) if ready else ()
+        concluded = iter([self._submissions.concluded(*each) for each in zip(ready, outcomes, strict=True)])
+        return [next(concluded) if isinstance(each, Submission) else each for each in prepared]
+
+    async def _prepared(self, request: TriggerRequest) -> Submission | OwlClawError:
+        try:
+            return await self._submissions.prepare(
+                request.agent,
+                request.trigger,
+                request.admission,
+                idempotency_key=request.idempotency_key,
+                body_hash=request.body_hash,
+            )
+        except OwlClawError as error:
+            return error
 
     async def run(self, tenant: TenantId, run_id: RunId) -> Run:
         """Return the run; raises NotFoundError."""
-        ...
+        run = await self._store.read(RunById(tenant, run_id))
+        if run is None:
+            raise NotFoundError("run", run_id)
+        return run
 
     async def runs(self, where: RunFilter) -> Sequence[Run]:
         """Return the runs that match, newest first."""
-        ...
+        return await self._store.read(where)
 
-    def follow(self, tenant: TenantId, run_id: RunId, after: int = 0) -> AbstractAsyncContextManager[Follower]:
-        """Follow the run, from the entry behind the one with that seq. A follower that waits reads nothing and costs nobody
-        anything; many of one run share what is read.
+    def follow(self, tenant: TenantId, run_id: RunId, after: int = 0) -> AbstractAsyncContextManager[RunFollower]:
+        """Follow the run, from the entry after the one with that seq. A waiting follower reads nothing; followers of one run share
+        their reads.
         """
-        ...
+        return self._following.follow(tenant, run_id, after)
 
     async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> RunProgress:
         """Return the run's committed entries with a seq over `after`: at once if there are any, else when the next one is
         committed, or none after `seconds` or when the run is final. Raises NotFoundError.
         """
-        ...
+        return await self._following.watch(tenant, run_id, after, seconds)
 
     async def cancel(self, tenant: TenantId, run_id: RunId) -> Run:
         """Ask for the end of a run and return it as it stands; a final run stays as it is. Raises NotFoundError."""
-        ...
+        outcome = (await self._store.apply([CancelRun(tenant, run_id, self._clock.now())]))[0]
+        if not isinstance(outcome, CancelOutcome):
+            raise StoreUnavailableError(f"the cancellation was not stored: {outcome}")
+        if outcome.run is None:
+            raise NotFoundError("run", run_id)
+        if outcome.waited:
+            self._behind(self._dispatcher.wake([outcome.run.agent]))
+        elif not outcome.run.status.final:
+            await self._dispatcher.cancel(outcome.run.agent, run_id)
+        return outcome.run
 
     async def score(self, tenant: TenantId, run_id: RunId, judgement: Judgement) -> Score:
         """Have the judgement kept beside the run's trace, in the place of an earlier one of its name, and return it.
 
         Raises NotFoundError, ScoreRefusedError, ReceiverError.
         """
-        ...
+        score = score_of(await self.run(tenant, run_id), judgement)
+        await self._keep_score(score)
+        return score
 
     async def agents(self, tenant: TenantId, after: str = "", limit: int = 1_000) -> Sequence[AgentView]:
-        """Return every definition's agent and every agent with a key that ever had a trigger: those whose ids come after that
-        one, in the order of their ids' code points. An agent that appears meanwhile shifts no other to another page.
+        """Return every definition's agent and every agent with a key that ever had a trigger, with ids after `after`, in the order of
+        their code points. An agent that appears between two pages does not shift the others.
         """
-        ...
+        records = {record.agent: record for record in await self._store.read(AgentPage(tenant, after, limit))}
+        plain = [AgentRef(tenant, AgentId(name)) for name in await self._definitions.names() if name > after]
+        agents = sorted({*plain, *records}, key=lambda agent: agent.agent_id)
+        return [await self._view(agent, records.get(agent)) for agent in agents[:limit]]
 
     async def agent(self, agent: AgentRef) -> AgentView:
         """Return one agent; raises UnknownAgentError."""
-        ...
+        await self._require_known(agent)
+        return await self._view(agent, await self._store.read(AgentByRef(agent)))
 
     async def skills(self, agent: AgentRef) -> Sequence[Skill]:
         """Return the skills of the agent's definition, by name; raises UnknownAgentError, DefinitionError."""
-        ...
+        await self._require_known(agent)
+        return (await self._definitions.get(agent.definition)).skills
 
     async def reload(self, agent: AgentRef) -> AgentView:
-        """Read all files of the agent's definition anew; every run that begins after this returned uses what they say.
+        """Read all files of the agent's definition again; every run that begins after this returns uses them.
 
-        Raises UnknownAgentError, DefinitionError (runs fail with it until the files are mended), RuntimeUnavailableError.
+        Raises UnknownAgentError, DefinitionError (runs fail with it until the files are corrected), RuntimeUnavailableError.
         """
-        ...
+        await self._require_known(agent)
+        await self._definitions.reload(agent.definition)
+        return await self._view(agent, await self._store.read(AgentByRef(agent)))
 
     async def artifacts(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:
-        """Return what is stored of the agent's large outputs, the newest first; raises UnknownAgentError."""
-        ...
+        """Return the agent's stored large outputs, newest first; raises UnknownAgentError."""
+        await self._require_known(agent)
+        return await asyncio.to_thread(self._artifacts.listing, agent, limit)
 
     async def artifact(self, agent: AgentRef, artifact_id: ArtifactId) -> Artifact:
         """Return a large output of one of the agent's tool calls; raises UnknownAgentError, NotFoundError."""
-        ...
+        await self._require_known(agent)
+        return await asyncio.to_thread(self._artifacts.get, agent, artifact_id)
 
     async def approvals(self, where: ApprovalFilter) -> Sequence[Approval]:
         """Return the approvals that match, newest first."""
-        ...
+        return await self._store.read(where)
 
     async def approval(self, tenant: TenantId, approval_id: ApprovalId) -> Approval:
         """Return the approval; raises NotFoundError."""
-        ...
+        approval = await self._store.read(ApprovalById(tenant, approval_id))
+        if approval is None:
+            raise NotFoundError("approval", approval_id)
+        return approval
 
     async def decide(self, tenant: TenantId, approval_id: ApprovalId, decision: ApprovalDecision) -> Approval:
-        """Settle a pending approval and wake its agent; deciding the same again changes nothing. When this returns, it is durable.
+        """Settle a pending approval and wake its agent; repeating a decision changes nothing. When this returns, it is durable.
 
         Raises NotFoundError, AlreadyDecidedError, ToolArgumentsError if other arguments come with it that do not fit the tool's
         schema, StoreUnavailableError.
         """
-        ...
+        if decision.arguments is not None:
+            request = (await self.approval(tenant, approval_id)).request
+            try:
+                async with deadline(self._clock, _CHECK_SECONDS):
+                    problems = await asyncio.to_thread(argument_problems, request.input_schema, decision.arguments)
+            except TimeoutError:
+                problems = [f"arguments: they could not be checked within {_CHECK_SECONDS:g} s"]
+            if problems:
+                raise ToolArgumentsError(request.tool, problems)
+        now = self._clock.now()
+        match (await self._store.apply([DecideApproval(tenant, approval_id, decision, now)]))[0]:
+            case ApprovalSettled(approval, resumes):
+                if resumes:
+                    self._behind(self._dispatcher.wake([approval.request.agent]))
+                return approval
+            case ApprovalClosed(approval):
+                if approval.status is ApprovalStatus.EXPIRED:
+                    self._behind(self._dispatcher.wake([approval.request.agent]))
+                raise AlreadyDecidedError(approval_id, approval.status.value)
+            case NoSuchApproval():
+                raise NotFoundError("approval", approval_id)
+            case other:
+                raise StoreUnavailableError(f"the decision was not stored: {other}")
 
     async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
         """Return the ledger records that match, oldest first."""
-        ...
+        return await self._store.read(where)
 
     async def ledger_chains(self, tenant: TenantId) -> Sequence[LedgerChain]:
         """Return the recorded ends of the tenant's chains, by writer."""
-        ...
+        return await self._store.read(LedgerChains(tenant))
 
     async def verify_ledger(self, tenant: TenantId, since: Sequence[NotedHead] = ()) -> LedgerVerification:
-        """Follow all chains of the tenant, record by record, and compare them with the heads that the runtime noted, and `since`."""
-        ...
+        """Verify all chains of the tenant, record by record, against the heads that the runtime recorded, and `since`."""
+        noted = await asyncio.to_thread(self._noted_heads)
+        return await verified_ledger(self._store, tenant, NotedHeads((*noted.heads, *since), noted.problems))
+
+    async def ring(self, tenant: TenantId, schedule_id: ScheduleId) -> Alarm:
+        """Fire the tenant's schedule if it is due, as Bell.ring does; return when to ring for it again: never, if the tenant has none.
+
+        Raises StoreUnavailableError, RuntimeUnavailableError.
+        """
+        if await self._store.read(ScheduleById(tenant, schedule_id)) is None:
+            return Alarm(schedule_id, None)
+        (alarm,) = await self._ring([schedule_id])
+        return alarm
 
     async def mcp_servers(self) -> Sequence[McpServerView]:
         """Return the MCP servers of the node that answers, by name; raises RuntimeUnavailableError."""
-        ...
+        return () if self._mcp is None else await self._mcp.servers()
 
     async def metrics(self) -> Sequence[MetricFamily]:
         """Return the present numbers of all parts; never raises."""
-        ...
+        return await self._metrics.families()
 
     async def health(self) -> Health:
         """Return the state of all parts; never raises."""
-        ...
+        return await self._health_of()
+
+    async def _require_known(self, agent: AgentRef) -> None:
+        names = await self._definitions.names()
+        if agent.definition not in names:
+            raise UnknownAgentError(agent.agent_id, names)
+
+    async def _timezone_of(self, agent: AgentRef) -> str:
+        """Return the agent's zone; UTC while its definition cannot be read, for its memories can."""
+        try:
+            return (await self._definitions.get(agent.definition)).timezone
+        except DefinitionError:
+            return "UTC"
+
+    async def _view(self, agent: AgentRef, record: AgentRecord | None) -> AgentView:
+        try:
+            definition = await self._definitions.get(agent.definition)
+        except (DefinitionError, UnknownAgentError) as error:
+            return AgentView(agent, record, model="", scripted=False, isolation="", warnings=(), problem=str(error))
+        return AgentView(
+            agent,
+            record,
+            model=definition.model.chain[0],
+            scripted=is_scripted(definition),
+            isolation=definition.isolation.value,
+            warnings=definition.warnings,
+        )

@@ -1,14 +1,14 @@
-"""The alarm clock that has an engine elsewhere ring for it, and does without while that fails (S1, S3).
+"""An alarm clock that uses an external engine to fire schedules on time, and works without it during an outage (S1, S3).
 
-The store's schedule table is the truth, and the outbox: a commit that makes or changes schedules is news of them
-(`engine.schedule_news`), on which their alarms are set, moved or removed at once. News may be lost, and so may alarms: every
-`reconcile` seconds all that the engine keeps is compared with all that is wanted. Heartbeats have no alarms: most of them come to
-nothing.
+The store's schedule table is the truth, and the outbox: each commit that creates or changes schedules is reported
+(`schedules.updates`), and their alarms are set, moved or removed at once. Reports may be lost, and so may alarms: every
+`reconcile` seconds the engine's alarms are compared with the wanted ones. Heartbeats have no alarms: most of them find nothing
+to do.
 
-What the engine rings for is left to it for `grace` seconds, and fired from here when it says nothing by then. After such a
-silence it is not trusted: everything fires from here, at its time, until the engine is heard to ring at its time again. What has
-no alarm fires from here always. So an outage needs no detection of its own, an engine that answers and rings for nobody is one
-too, and agents, which only ever write to the store, never notice whether there is an engine.
+A schedule that has an alarm is left to the engine for `grace` seconds after its due time, and then fired from here. After such a
+miss the engine is not trusted: everything fires from here, on time, until the engine rings on time again. What has no alarm always
+fires from here. So outages need no detection of their own, an engine that answers but never rings counts as one, and agents,
+which only write to the store, never notice whether there is an engine.
 """
 
 from __future__ import annotations
@@ -19,35 +19,36 @@ import math
 from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
+from typing_extensions import override
 
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, ScheduleStatus
 from owlclaw_ray.errors import AlarmEngineUnavailableError, RuntimeUnavailableError
 from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.periodic import Periodic
-from owlclaw_ray.schedules.alarms import AlarmEngine, EngineAlarm
-from owlclaw_ray.schedules.api import Alarm, ScheduleFirer
+from owlclaw_ray.schedules.api import Alarm, AlarmClock
+from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.scheduler import RETRY
 from owlclaw_ray.store.api import QueryStore
 from owlclaw_ray.store.queries import DueSchedules, SchedulesByIds, UpcomingSchedules
 
 _BATCH = 500
 _SEEN = 5_000
-"""Schedules that one look sees; of more the next one is made when these are due."""
+"""Schedules that one look at the store reads; if there are more, the next look is when the last of these is due."""
 _AT_ONCE = 8
-"""Calls of the engine that are under way together."""
+"""Concurrent calls of the engine."""
 _CLOCK_CHECK_SECONDS = 5.0
-"""Seconds after which it is looked whether the time of day was set, without asking anybody."""
+"""How often the system clock is checked for jumps."""
 _ENGINE_RETRY_SECONDS = 5.0
-"""Seconds after which an engine that did not answer is asked again."""
+"""Seconds until an engine that did not answer is asked again."""
 _SOONEST = timedelta(seconds=5)
-"""What falls due sooner gets no alarm: an engine needs some time to take notice."""
+"""What is due sooner gets no alarm: an engine needs some time to react."""
 _EXACTNESS = timedelta(seconds=1)
-"""By how much an alarm's time may differ from the one it was asked for, and how late a ring may be that counts as one at its time."""
+"""How far an alarm's time may differ from the requested one, and how late a ring may be and still count as on time."""
 _RINGING = timedelta(seconds=60)
 """How long after its time an alarm may still ring."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
@@ -55,46 +56,75 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 logger = logging.getLogger(__name__)
 
 
+class EngineAlarm(Struct, frozen=True):
+    """An alarm that an engine keeps."""
+
+    alarm_id: str
+    schedule_id: ScheduleId
+    at: datetime
+    """As the engine keeps it, which may be less exact than requested."""
+
+
+class AlarmEngine(Protocol):
+    """An external service that keeps alarms. Every call ends within a few seconds.
+
+    All raise AlarmEngineUnavailableError, after which they may or may not have taken effect. They are safe to repeat: an alarm that
+    is set twice rings twice, which is harmless.
+    """
+
+    async def alarms(self) -> Sequence[EngineAlarm]:
+        """Return the pending alarms of this installation."""
+        ...
+
+    async def set(self, schedule_id: ScheduleId, at: datetime) -> str:
+        """Set an alarm that rings once for the schedule, at that time or soon after; return its id."""
+        ...
+
+    async def remove(self, alarm_id: str) -> None:
+        """Remove an alarm. One that is about to ring may still do so; one that is gone is not an error."""
+        ...
+
+
 class SyncPace(Struct, frozen=True):
-    """How alarms are kept."""
+    """Intervals and limits of the synchronisation with an engine."""
 
     reconcile: float = 30.0
-    """Seconds from one comparison of engine and schedules to the next."""
+    """Seconds between two comparisons of engine and schedules."""
     grace: float = 3.0
-    """By how many seconds the engine may be late before a schedule is fired without it."""
+    """Seconds that the engine may be late before a schedule is fired without it."""
     most: int = 5_000
-    """Alarms in the engine at most: those that come first."""
+    """Alarms in the engine at most: the earliest ones."""
     look: float = 30.0
-    """Seconds from one look into the store for what falls due to the next. News comes in between."""
+    """Seconds between two reads of the store for what is due. Changes are reported in between."""
 
 
 class AlarmCounts(Struct, frozen=True):
-    """How the engine fared since the process began."""
+    """Counts since the process began."""
 
     reachable: bool = False
-    """Whether it answered the latest call."""
+    """Whether the engine answered the latest call."""
     standing: int = 0
-    """Alarms that it keeps, as far as is known."""
+    """Alarms in the engine, as far as is known."""
     alarms_set: int = 0
     refused: int = 0
-    """Times that it cut short: it did not answer, or refused."""
+    """Times that it did not answer, or refused."""
     rings: int = 0
-    """Schedules that it rang for."""
+    """Schedules that the engine rang for."""
 
 
 class Differences(Struct, frozen=True):
-    """What distinguishes an engine from what is wanted of it."""
+    """How an engine's alarms differ from the wanted ones."""
 
     standing: Mapping[ScheduleId, EngineAlarm]
-    """The alarms that stay, each with the very time that its schedule falls due."""
+    """The alarms to keep, each with the exact due time of its schedule."""
     missing: Mapping[ScheduleId, datetime]
     surplus: tuple[EngineAlarm, ...]
 
 
 def differences(alarms: Sequence[EngineAlarm], wanted: Mapping[ScheduleId, datetime], now: datetime) -> Differences:
-    """Compare. What is due in a moment is not missing, and an alarm that is about to ring is not surplus.
+    """Compare. What is due within moments is not missing, and an alarm that is about to ring is not surplus.
 
-    Of several alarms for the same time the one whose id comes first stays, whoever asks.
+    Of several alarms for the same time, the one with the smallest id is kept.
     """
     standing: dict[ScheduleId, EngineAlarm] = {}
     surplus = []
@@ -113,8 +143,8 @@ def _is_ringing(alarm: EngineAlarm, now: datetime) -> bool:
     return now - _RINGING < alarm.at < now + _EXACTNESS
 
 
-class EngineAlarmClock:
-    """Implements `AlarmClock`. What the engine rings is `ring`."""
+class EngineAlarmClock(AlarmClock):
+    """Synchronises an engine with the store's schedules. The engine calls `ring`."""
 
     def __init__(
         self,
@@ -128,17 +158,17 @@ class EngineAlarmClock:
         self._schedule_firer, self._store, self._engine, self._clock = schedule_firer, store, engine, clock
         self._pace, self._counts = pace or SyncPace(), AlarmCounts()
         self._armed: dict[ScheduleId, EngineAlarm] = {}
-        """The alarms that the engine keeps, as far as is known. Empty while it cannot be reached."""
+        """The engine's alarms, as far as is known. Empty while it cannot be reached."""
         self._trusted = False
-        """Whether it was heard at its time since it was last silent."""
+        """Whether the engine rang on time since it last missed an alarm."""
         self._awaited: dict[ScheduleId, datetime] = {}
-        """Due times that were fired from here though the engine should ring for them, until it does."""
+        """Due times that were fired from here although they have an alarm, until it rings."""
         self._agenda: dict[ScheduleId, datetime] = {}
-        """What falls due up to `_until`, as the store was last seen."""
+        """What is due up to `_until`, by the last read of the store."""
         self._until, self._offset = _NEVER, timedelta()
         self._news: dict[ScheduleId, None] = {}
         self._unset: dict[ScheduleId, datetime | None] = {}
-        """Alarms to set, or with None to remove."""
+        """Alarms to set, or (None) to remove."""
         self._compare_at = -math.inf
         self._rings = False
         self._firing = Periodic(
@@ -146,15 +176,15 @@ class EngineAlarmClock:
         )
         self._setting = Periodic("setting alarms", self._set_alarms, clock, self._pace.reconcile, due_in=self._set_in)
 
+    @override
     def start(self) -> None:
-        """See AlarmClock.start."""
         self._rings = True
         self._until, self._compare_at = _NEVER, -math.inf
         self._firing.start()
         self._setting.start()
 
+    @override
     async def stop(self) -> None:
-        """See AlarmClock.stop. The alarms stay: they find the next one that starts, or nobody."""
         self._rings = self._trusted = False
         await self._setting.stop()
         await self._firing.stop()
@@ -162,11 +192,11 @@ class EngineAlarmClock:
 
     @property
     def counts(self) -> AlarmCounts:
-        """How the engine fared."""
+        """Counts since the process began."""
         return replace(self._counts, standing=len(self._armed))
 
+    @override
     def changed(self, schedule_ids: Collection[ScheduleId] | None) -> None:
-        """See AlarmClock.changed."""
         if schedule_ids is None:
             self._until, self._compare_at = _NEVER, -math.inf
             self._setting.soon()
@@ -175,12 +205,12 @@ class EngineAlarmClock:
         self._firing.soon()
 
     async def ring(self, schedule_ids: Sequence[ScheduleId]) -> Sequence[Alarm]:
-        """See ScheduleFirer.ring. What the engine rang too early for is rung for here at its time.
+        """See ScheduleFirer.ring. A schedule that the engine rang too early for is fired from here when it is due.
 
-        Raises RuntimeUnavailableError while it is stopped.
+        Raises RuntimeUnavailableError while stopped.
         """
         if not self._rings:
-            raise RuntimeUnavailableError("the runtime stops: nothing fires any more")
+            raise RuntimeUnavailableError("the runtime is stopping: schedules do not fire any more")
         now = self._clock.now()
         for each in schedule_ids:
             armed = self._armed.get(each)
@@ -222,11 +252,11 @@ class EngineAlarmClock:
             await self._ring(batch)
 
     def _time_of_day(self) -> timedelta:
-        """Return by how much the time of day is ahead of the clock that nobody sets."""
+        """Return how far the system clock is ahead of the monotonic one."""
         return self._clock.now() - _NEVER - timedelta(seconds=self._clock.monotonic())
 
     async def _look(self) -> None:
-        """See what falls due. What is overdue and has no alarm fires at once, however much it is."""
+        """Read what is due soon. Overdue schedules without alarms fire at once."""
         if not self._armed:
             await self._schedule_firer.fire_all_due()
         until = self._clock.now() + timedelta(seconds=self._pace.look)
@@ -236,7 +266,7 @@ class EngineAlarmClock:
         self._offset = self._time_of_day()
 
     def _note(self, schedule_id: ScheduleId, schedule: Schedule | None) -> None:
-        """Take note of how a schedule stands now."""
+        """Note the present state of a schedule."""
         active = schedule is not None and schedule.status is ScheduleStatus.ACTIVE
         due = schedule.next_fire_at if schedule is not None and active else None
         self._expect(schedule_id, due)
@@ -245,19 +275,23 @@ class EngineAlarmClock:
             self._setting.soon()
 
     def _fires_at(self, schedule_id: ScheduleId, due: datetime) -> datetime:
-        """Return when it is fired from here, if nobody rings for it before."""
+        """Return when it is fired from here unless the engine rings before."""
         armed = self._armed.get(schedule_id)
         waits = self._trusted and armed is not None and armed.at == due
         return due + timedelta(seconds=self._pace.grace) if waits else due
 
     def _fired_locally(self, schedule_id: ScheduleId) -> None:
-        """Take note that a schedule fires from here."""
+        """Note that a schedule fires from here."""
         due, armed = self._agenda[schedule_id], self._armed.get(schedule_id)
         if armed is None or armed.at != due:
             return
         del self._armed[schedule_id]
         if self._trusted:
-            logger.info("the engine has not rung for %s by %g s after its time", schedule_id, self._pace.grace)
+            logger.info(
+                "the engine did not ring for %s within %g s of its due time; it is fired without it",
+                schedule_id,
+                self._pace.grace,
+            )
             self._trusted, self._compare_at = False, -math.inf
             self._setting.soon()
         else:
@@ -280,7 +314,7 @@ class EngineAlarmClock:
                 self._unset.clear()
         except AlarmEngineUnavailableError as error:
             log = logger.warning if self._counts.reachable or not self._counts.refused else logger.debug
-            log("no alarms are set until the engine answers, schedules fire without it: %s", error)
+            log("the engine does not answer, schedules fire without it until it does: %s", error)
             self._armed.clear()
             self._unset.clear()
             self._trusted, self._compare_at = (
@@ -290,7 +324,7 @@ class EngineAlarmClock:
             self._counts = replace(self._counts, reachable=False, refused=self._counts.refused + 1)
 
     async def reconcile(self) -> None:
-        """Have the engine keep the alarms that are wanted, and no others. Raises AlarmEngineUnavailableError."""
+        """Give the engine exactly the wanted alarms. Raises AlarmEngineUnavailableError."""
         alarms = await self._engine.alarms()
         self._unset.clear()
         wanted = await self._store.read(UpcomingSchedules(self._pace.most))
@@ -302,13 +336,13 @@ class EngineAlarmClock:
         await _all(self._engine.remove(each.alarm_id) for each in found.surplus)
         await _all(self._set(each, due) for each, due in found.missing.items())
         if self._counts.refused and not self._counts.reachable:
-            logger.info("the engine answers: it keeps %d alarms", len(self._armed))
+            logger.info("the engine answers again: it keeps %d alarms", len(self._armed))
         self._counts = replace(self._counts, reachable=True)
         self._compare_at = self._clock.monotonic() + self._pace.reconcile
         self._awaited = {each: due for each, due in self._awaited.items() if now - due < _RINGING}
 
     async def _set_changed(self) -> None:
-        """Bring the alarms of what changed up to date, as far as there is room for them."""
+        """Update the alarms of changed schedules, within the limit of alarms."""
         changed, self._unset = self._unset, {}
         soonest, last = self._clock.now() + _SOONEST, _NEVER
         if len(self._armed) >= self._pace.most:
@@ -333,7 +367,7 @@ class EngineAlarmClock:
 
 
 async def _all(calls: Iterator[Coroutine[Any, Any, None]]) -> None:
-    """Make the calls, some at a time; no more are begun after a failure."""
+    """Await the calls in batches; none is started after a failure."""
     while batch := list(islice(calls, _AT_ONCE)):
         for outcome in await asyncio.gather(*batch, return_exceptions=True):
             if outcome is not None:

@@ -1,15 +1,15 @@
-"""From a schedule that is due to ticks and a run (S2, S4).
+"""From a due schedule to ticks and a run (S2, S4).
 
-The store's schedule table is the truth: this only looks, computes, and asks for one atomic step. Any number of processes may do
-so at once; the step applies for one of them. What is computed depends on the schedule and the time of day alone, and all
-ids derive from schedule and due time, so deciding twice is deciding once, and a due time has one run at most, ever.
+The store's schedule table is the truth: this module reads, plans, and asks for one atomic step, which applies once however many
+processes ask for it. A plan depends on the schedule and the time of day alone, and all ids derive from schedule and due time,
+so planning twice is harmless, and a due time never has more than one run.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 
 from msgspec import Struct
@@ -24,34 +24,32 @@ from owlclaw_ray.ids import FiringId, RunId, ScheduleId, derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.schedules.api import Alarm
+from owlclaw_ray.schedules.cron import next_fire
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import CommandFailed, FireSchedule, Outcome, ScheduleFired, SubmitRun
 from owlclaw_ray.store.queries import DueSchedules, SchedulesByIds
 
 logger = logging.getLogger(__name__)
 
-NextFire = Callable[[str, str, datetime], datetime]
-"""(cron expression, IANA time zone, after) → the first due time later than `after`, aware, UTC."""
-
 LATE = timedelta(seconds=5)
 """A tick that fires later than this after its time is `caught_up`, not `fired`."""
 
 _MAX_MISSED_TICKS = 1_000
-"""Due times that one step works out; the next step goes on where it stopped."""
+"""Due times that one step plans; the next step continues from there."""
 _MAX_PLANNED_TICKS = 4_000
-"""Due times that are worked out before others in this process have a turn."""
+"""Due times that are planned before the event loop gets control back."""
 _BATCH = 500
 _POSTPONED = timedelta(hours=1)
-"""How long a schedule rests that cannot be planned or stored, so that it neither ends nor holds up the others."""
+"""How long a schedule that cannot be planned or stored is deferred, so that it neither ends nor blocks the others."""
 _WAKE_SECONDS = 3.0
 _DEFINITION_SECONDS = 3.0
-"""How long a firing waits for its agent's definition; then the default limits hold."""
+"""How long a firing waits for its agent's definition before it uses the default limits."""
 _TRIGGERS = {ScheduleKind.ONCE: TriggerKind.SCHEDULE_ONCE, ScheduleKind.HEARTBEAT: TriggerKind.HEARTBEAT}
 _SUPERSEDED, _PAUSED = "superseded by a later due time", "the schedule was paused"
 
 
 class FiringPlan(Struct, frozen=True):
-    """What to do about a due schedule: the ticks that account for its due times, and the run, if one of them fires."""
+    """The ticks that account for a schedule's due times, and the run, if one of them fires."""
 
     ticks: tuple[Tick, ...]
     next_fire_at: datetime | None
@@ -59,7 +57,7 @@ class FiringPlan(Struct, frozen=True):
 
 
 class DueTimes(Struct, frozen=True):
-    """Due times of a schedule in a row: `count` of them, of which `before_last` is the last but one."""
+    """`count` consecutive due times of a schedule; `before_last` is the last but one."""
 
     first: datetime
     before_last: datetime
@@ -68,74 +66,60 @@ class DueTimes(Struct, frozen=True):
     following: datetime
 
 
-class RunTerms(Struct, frozen=True):
-    """What a definition says of runs of its agents that schedules queue."""
-
-    queued_runs: int
-    callback_url: str = ""
-
-    def with_terms(self, run: SubmitRun) -> SubmitRun:
-        """Return the run under these terms. Of heartbeats nobody is told before they wake somebody."""
-        told = "" if run.trigger.kind is TriggerKind.HEARTBEAT else self.callback_url
-        return replace(run, queue_limit=self.queued_runs, callback_urls=tuple(filter(None, (told,))))
+def with_terms(run: SubmitRun, definition: AgentDefinition | None) -> SubmitRun:
+    """Return the run with the queue limit and the callback of its agent's definition, None if that is not available. Heartbeats get no
+    callback before they wake the agent.
+    """
+    limits = Limits() if definition is None else definition.limits
+    url = "" if definition is None or run.trigger.kind is TriggerKind.HEARTBEAT else definition.callback_url
+    return replace(run, queue_limit=limits.queued_runs, callback_urls=(url,) if url else ())
 
 
-def terms_of(definition: AgentDefinition) -> RunTerms:
-    """Return what the definition says."""
-    return RunTerms(definition.limits.queued_runs, definition.callback_url)
-
-
-def following(schedule: Schedule, due: datetime, next_fire: NextFire) -> datetime:
-    """Return the due time after this one, of a schedule that repeats."""
+def following(schedule: Schedule, due: datetime) -> datetime:
+    """Return the due time after this one, of a recurring schedule."""
     if schedule.interval_seconds:
         return due + timedelta(seconds=schedule.interval_seconds)
     return next_fire(schedule.cron_expression, schedule.timezone, due)
 
 
-def plan_firing(
-    schedule: Schedule, now: datetime, next_fire: NextFire, catch_up: timedelta, late: timedelta = LATE
-) -> FiringPlan:
-    """Decide about a schedule whose `next_fire_at` is not after `now`. Up to `late` after its time it is not late.
+def plan_firing(schedule: Schedule, now: datetime, catch_up: timedelta, late: timedelta = LATE) -> FiringPlan:
+    """Plan a schedule whose `next_fire_at` is not after `now`. Up to `late` after its due time it is not late.
 
-    Of the due times that a schedule missed the last one fires, unless it is older than the schedule's catch-up window, or
-    `catch_up`; the others are skipped as superseded. Those before `paused_until` are skipped as such. A one-time schedule
-    fires however late it is, unless it has a catch-up window of its own.
+    The last of the missed due times fires, unless it is older than the schedule's catch-up window, by default `catch_up`; the
+    others are skipped as superseded, those before `paused_until` as paused. A one-time schedule fires however late it is, unless
+    it has its own catch-up window.
     """
     due = schedule.next_due
     if due is None:
         raise ValueError(f"schedule {schedule.schedule_id} is not due")
+    window = None if schedule.catch_up_seconds is None else timedelta(seconds=schedule.catch_up_seconds)
     if schedule.kind is ScheduleKind.ONCE:
-        return _plan_once(schedule, due, now, late)
+        tick, run = _last(schedule, due, now, window, late)
+        return FiringPlan((tick,), None, run)
     delay, ticks = schedule.delay, []
     passed = now - delay
     if schedule.paused_until is not None and due < schedule.paused_until:
         until = min(passed, schedule.paused_until - timedelta(microseconds=1))
-        paused = _due_times(schedule, due, until, next_fire)
+        paused = _due_times(schedule, due, until)
         ticks.append(_skipped(schedule, paused.first, now, _PAUSED, last=paused.last, count=paused.count))
         due = paused.following
         if due <= until or due > passed:
             return FiringPlan(tuple(ticks), due + delay, None)
-    missed = _due_times(schedule, due, passed, next_fire)
+    missed = _due_times(schedule, due, passed)
     if missed.following <= passed:
         ticks.append(_skipped(schedule, missed.first, now, _SUPERSEDED, last=missed.last, count=missed.count))
         return FiringPlan(tuple(ticks), missed.following + delay, None)
     if missed.count > 1:
         superseded = missed.count - 1
         ticks.append(_skipped(schedule, due, now, _SUPERSEDED, last=missed.before_last, count=superseded))
-    tick, run = _last(schedule, missed.last, now, _window(schedule, catch_up), late)
+    tick, run = _last(schedule, missed.last, now, catch_up if window is None else window, late)
     return FiringPlan((*ticks, tick), missed.following + delay, run)
-
-
-def _plan_once(schedule: Schedule, due: datetime, now: datetime, late: timedelta) -> FiringPlan:
-    window = None if schedule.catch_up_seconds is None else timedelta(seconds=schedule.catch_up_seconds)
-    tick, run = _last(schedule, due, now, window, late)
-    return FiringPlan((tick,), None, run)
 
 
 def _last(
     schedule: Schedule, due: datetime, now: datetime, window: timedelta | None, late: timedelta
 ) -> tuple[Tick, SubmitRun | None]:
-    """Return the tick of the last due time that passed, and its run if it fires."""
+    """Return the tick of the last missed due time, and its run if it fires."""
     lateness = now - due - schedule.delay
     if window is not None and lateness > max(window, late):
         reason = f"older than the catch-up window of {window.total_seconds():g} s"
@@ -145,29 +129,23 @@ def _last(
     return Tick(firing_id, schedule.schedule_id, due, outcome, now, run_id), run_of(schedule, due, now)
 
 
-def _window(schedule: Schedule, catch_up: timedelta) -> timedelta:
-    return catch_up if schedule.catch_up_seconds is None else timedelta(seconds=schedule.catch_up_seconds)
-
-
-def _due_times(schedule: Schedule, due: datetime, until: datetime, next_fire: NextFire) -> DueTimes:
-    """Return `due` and the due times after it that are not after `until`, as far as one step works them out."""
+def _due_times(schedule: Schedule, due: datetime, until: datetime) -> DueTimes:
+    """Return `due` and the later due times up to `until`, as many as one step plans."""
     if schedule.interval_seconds:
         interval = timedelta(seconds=schedule.interval_seconds)
         more = max((until - due) // interval, 0)
         last = due + more * interval
         return DueTimes(due, last - interval, last, more + 1, last + interval)
     before_last = last = due
-    after, count = following(schedule, due, next_fire), 1
+    after, count = following(schedule, due), 1
     while after <= until and count < _MAX_MISSED_TICKS:
         before_last, last, count = last, after, count + 1
-        after = following(schedule, after, next_fire)
+        after = following(schedule, after)
     return DueTimes(due, before_last, last, count, after)
 
 
-def due_times_between(
-    schedule: Schedule, since: datetime, until: datetime, most: int, next_fire: NextFire
-) -> list[datetime]:
-    """Return the due times of an active or paused schedule that repeats from `since` to `until`, both included, at most `most`."""
+def due_times_between(schedule: Schedule, since: datetime, until: datetime, most: int) -> list[datetime]:
+    """Return at most `most` due times of an active or paused recurring schedule, from `since` to `until`, both included."""
     if schedule.interval_seconds:
         assert schedule.next_due is not None
         interval = timedelta(seconds=schedule.interval_seconds)
@@ -177,12 +155,12 @@ def due_times_between(
     found: list[datetime] = []
     while due <= until and len(found) < most:
         found.append(due)
-        due = following(schedule, due, next_fire)
+        due = following(schedule, due)
     return found
 
 
 def firing_id_of(schedule: Schedule, due: datetime) -> FiringId:
-    """Return the id of the tick that accounts for the due time first."""
+    """Return the id of the tick whose first due time this is."""
     return FiringId(derived_id("fir", schedule.schedule_id, due.isoformat()))
 
 
@@ -215,8 +193,8 @@ def _skipped(
 
 
 def give_up(schedule: Schedule, plan: FiringPlan | None, now: datetime, reason: str) -> FiringPlan:
-    """Account for due times that cannot fire. A schedule that repeats goes on with its next time; what has none, or of which
-    that is not known, is tried again later.
+    """Skip due times that cannot fire. A recurring schedule continues with its next due time; a schedule without a known one is
+    retried later.
     """
     due = schedule.next_due
     assert due is not None
@@ -226,11 +204,11 @@ def give_up(schedule: Schedule, plan: FiringPlan | None, now: datetime, reason: 
     return FiringPlan(ticks, plan.next_fire_at, None)
 
 
-class StoreScheduleFirer:
-    """Implements `ScheduleFirer` over the store.
+class ScheduleFirer:
+    """Fires schedules.
 
     A recurring schedule's firing that finds its agent's queue full is skipped, and its tick says so. A one-time schedule has
-    no other time to fire: its run is queued however many are.
+    no other time to fire: its run is queued regardless of the limit.
     """
 
     def __init__(
@@ -239,28 +217,32 @@ class StoreScheduleFirer:
         store: Store,
         wake: Callable[[Sequence[AgentRef]], Awaitable[object]],
         cancel: Callable[[AgentRef, RunId], Awaitable[object]],
-        next_fire: NextFire,
         definitions: Definitions,
         clock: Clock,
         catch_up: timedelta = timedelta(days=1),
         late: timedelta = LATE,
     ) -> None:
         self._store, self._wake, self._cancel = store, wake, cancel
-        self._next_fire, self._definitions = next_fire, definitions
-        self._clock, self._catch_up, self._late = clock, catch_up, late
+        self._definitions, self._clock, self._catch_up, self._late = definitions, clock, catch_up, late
 
     async def ring(self, schedule_ids: Sequence[ScheduleId]) -> Sequence[Alarm]:
-        """See ScheduleFirer.ring."""
+        """Fire those of the schedules that are due, and return when each is due next.
+
+        What is due is what the store says, in the transaction that fires: a ring that is early, late, repeated, from several alarm
+        clocks, or for a paused, cancelled or unknown schedule is harmless. Raises StoreUnavailableError: ring again.
+        """
         named = await self._store.read(SchedulesByIds(schedule_ids))
         now = self._clock.now()
-        due = [each for each in named if each.status is ScheduleStatus.ACTIVE and _is_due(each, now)]
+        active = [each for each in named if each.status is ScheduleStatus.ACTIVE]
+        due = [each for each in active if each.next_fire_at is not None and each.next_fire_at <= now]
         while due:
             due = due[len(await self._fire(due, now)) :]
-        after = {each.schedule_id: each for each in await self._store.read(SchedulesByIds(schedule_ids))}
-        return [Alarm(each, _alarm_of(after.get(each))) for each in schedule_ids]
+        after = await self._store.read(SchedulesByIds(schedule_ids))
+        times = {each.schedule_id: each.next_fire_at for each in after if each.status is ScheduleStatus.ACTIVE}
+        return [Alarm(each, times.get(each)) for each in schedule_ids]
 
     async def fire_all_due(self) -> int:
-        """See ScheduleFirer.fire_all_due."""
+        """Fire all due schedules; return how many runs were queued. Raises StoreUnavailableError."""
         queued = 0
         while True:
             now = self._clock.now()
@@ -274,16 +256,18 @@ class StoreScheduleFirer:
                 return queued
 
     async def _fire(self, due: Sequence[Schedule], now: datetime) -> Sequence[Outcome]:
-        """Fire the first ones, as many as can be worked out in one go; return what became of each of these."""
+        """Fire the first of them, as many as one step plans; return their outcomes."""
         plans = self._plans(due, now)
         due = due[: len(plans)]
-        terms = await self._terms({each.agent.definition for each in due})
-        commands = [
-            _command(each, plan, terms.get(each.agent.definition)) for each, plan in zip(due, plans, strict=True)
-        ]
+        names = tuple({each.agent.definition for each in due})
+        definitions = dict(zip(names, await asyncio.gather(*map(self._definition, names)), strict=True))
+        commands = []
+        for each, plan in zip(due, plans, strict=True):
+            run = None if plan.run is None else with_terms(plan.run, definitions[each.agent.definition])
+            commands.append(_command(each, replace(plan, run=run)))
         outcomes = await self._store.apply(commands)
         await self._skip_refused(due, plans, outcomes, now)
-        await self._tell(due, outcomes)
+        await self._notify(due, outcomes)
         return outcomes
 
     def _plans(self, due: Sequence[Schedule], now: datetime) -> list[FiringPlan]:
@@ -298,7 +282,7 @@ class StoreScheduleFirer:
 
     def _plan(self, schedule: Schedule, now: datetime) -> FiringPlan:
         try:
-            return plan_firing(schedule, now, self._next_fire, self._catch_up, self._late)
+            return plan_firing(schedule, now, self._catch_up, self._late)
         except Exception as error:
             logger.exception("schedule %s of %s cannot fire", schedule.schedule_id, schedule.agent)
             return give_up(schedule, None, now, f"it could not be planned: {type(error).__name__}: {error}")
@@ -315,8 +299,8 @@ class StoreScheduleFirer:
         if given_up:
             await self._store.apply(given_up)
 
-    async def _tell(self, due: Sequence[Schedule], outcomes: Sequence[Outcome]) -> None:
-        """Wake agents and signal runs, or leave it to the Directory's sweep: what falls due next does not wait for it."""
+    async def _notify(self, due: Sequence[Schedule], outcomes: Sequence[Outcome]) -> None:
+        """Wake agents and cancel superseded runs; on failure the Directory's sweep does it, so that the next firings are not delayed."""
         fired = [
             (schedule.agent, outcome.ending)
             for schedule, outcome in zip(due, outcomes, strict=True)
@@ -332,37 +316,23 @@ class StoreScheduleFirer:
                     for run_id in ending:
                         await self._cancel(agent, run_id)
         except (RetryableError, TimeoutError) as error:
-            logger.warning("%d agents are not woken for their schedules; a sweep finds them: %r", len(woken), error)
+            logger.warning(
+                "%d agents could not be woken for their schedules; the next sweep wakes them: %r", len(woken), error
+            )
 
-    async def _terms(self, names: Iterable[str]) -> dict[str, RunTerms]:
-        names = tuple(names)
-        return dict(zip(names, await asyncio.gather(*map(self._terms_of, names)), strict=True))
-
-    async def _terms_of(self, name: str) -> RunTerms:
+    async def _definition(self, name: str) -> AgentDefinition | None:
         try:
             async with deadline(self._clock, _DEFINITION_SECONDS):
-                return terms_of(await self._definitions.get(name))
+                return await self._definitions.get(name)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one definition, the schedules of the others fire
             logger.warning("a schedule of %s fires under the default limits: %r", name, error)
-            return RunTerms(Limits().queued_runs)
+            return None
 
 
-def _is_due(schedule: Schedule, now: datetime) -> bool:
-    return schedule.next_fire_at is not None and schedule.next_fire_at <= now
-
-
-def _alarm_of(schedule: Schedule | None) -> datetime | None:
-    if schedule is None or schedule.status is not ScheduleStatus.ACTIVE:
-        return None
-    return schedule.next_fire_at
-
-
-def _command(schedule: Schedule, plan: FiringPlan, terms: RunTerms | None = None) -> FireSchedule:
-    once = schedule.kind is ScheduleKind.ONCE
-    run = plan.run
-    if run is not None and terms is not None:
-        run = terms.with_terms(run)
-        run = replace(run, queue_limit=None) if once else run
+def _command(schedule: Schedule, plan: FiringPlan) -> FireSchedule:
+    once, run = schedule.kind is ScheduleKind.ONCE, plan.run
+    if run is not None and once:
+        run = replace(run, queue_limit=None)
     overlap = OverlapPolicy.ENQUEUE if once else schedule.overlap
     assert schedule.next_fire_at is not None
     return FireSchedule(schedule.schedule_id, schedule.next_fire_at, plan.ticks, plan.next_fire_at, run, overlap)

@@ -1,4 +1,4 @@
-"""The schedules that make heartbeats, for agents whose definitions want them (R7)."""
+"""The schedules of heartbeats, for agents whose definitions have them (R7)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ logger = logging.getLogger(__name__)
 
 
 class HeartbeatScheduler:
-    """Sees to it that each agent whose definition has heartbeats has a schedule for them. Those of others end with their next beat.
+    """Creates a heartbeat schedule for each agent whose definition has heartbeats. Those of other agents end with their next beat.
 
-    An agent that another one ever asked for a run has none: it is there for its assignments, not for events.
+    An agent that another agent ever asked for a run has none: it is there for its assignments, not for events.
 
-    A schedule that somebody cancelled stays cancelled, until the definition has another interval.
+    A cancelled schedule stays cancelled until the definition's interval changes.
     """
 
     def __init__(self, store: Store, definitions: NamedDefinitions, clock: Clock) -> None:
@@ -39,9 +39,8 @@ class HeartbeatScheduler:
         self._known: dict[AgentRef, Heartbeat] = {}
 
     async def tick(self) -> int:
-        """Make the schedules that are missing, and have those go on that rest while something is in the inbox.
-
-        Return how many more agents have heartbeats than were known to.
+        """Create missing schedules, and resume those that paused for lack of events if the inbox has some. Return how many agents
+        got heartbeats.
         """
         wanted: dict[AgentRef, Heartbeat] = {}
         for name in await self._definitions.names():
@@ -57,7 +56,7 @@ class HeartbeatScheduler:
         return made
 
     async def _make(self, missing: Sequence[tuple[AgentRef, Heartbeat]]) -> int:
-        """Give each of these agents a schedule, under the first number that is not of one which is done; return how many have one."""
+        """Create a schedule for each agent, under the first number whose schedule is not done; return how many are active."""
         made, number = 0, 0
         while missing:
             now, over = self._clock.now(), []
@@ -71,12 +70,12 @@ class HeartbeatScheduler:
                         self._known[agent] = heartbeat
                         made += not schedule.status.final
                     case refused:
-                        logger.error("%s has no heartbeats yet; they are tried again: %s", agent, refused)
+                        logger.error("%s has no heartbeats yet; creating them is retried: %s", agent, refused)
             missing, number = over, number + 1
         return made
 
     async def _resume(self) -> None:
-        """Have heartbeats go on that were paused because nothing happened: a webhook is something."""
+        """Resume heartbeats that paused for lack of events and have a webhook in the inbox now."""
         for schedule in await self._store.read(PausedHeartbeats()):
             record = await self._store.read(AgentByRef(schedule.agent))
             pulse = None if record is None else record.state.pulse
@@ -90,7 +89,7 @@ class HeartbeatScheduler:
             return None
 
     async def _agents(self, name: str) -> list[AgentRef]:
-        """Return the agents of the definition that nobody started, of all tenants, and the one that is there without any trigger."""
+        """Return the definition's agents, of all tenants, that no agent started, and the one that exists without any trigger."""
         return [AgentRef.parse(name), *await self._store.read(AgentsOfDefinition(name, _MAX_AGENTS))]
 
 

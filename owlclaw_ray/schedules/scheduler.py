@@ -1,26 +1,29 @@
-"""The embedded alarm clock: it looks into the store for what is due. It needs no server, and nothing is lost when it stops."""
+"""The embedded alarm clock: it asks the store what is due. It needs no server, and nothing is lost when it stops."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection
 
+from typing_extensions import override
+
 from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.periodic import Periodic
-from owlclaw_ray.schedules.api import ScheduleFirer
+from owlclaw_ray.schedules.api import AlarmClock
+from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.store.api import QueryStore
 from owlclaw_ray.store.queries import NextDueTime
 
 RETRY = 1.0
-"""Seconds after which a store that does not answer is asked again."""
+"""Seconds until a store that does not answer is asked again."""
 
 
-class Scheduler:
-    """Implements `AlarmClock`: rings for what is due, and sleeps until the next due time, news of schedules, or `poll` seconds.
+class Scheduler(AlarmClock):
+    """Fires what is due, then sleeps until the next due time, a change of schedules, or for `poll` seconds.
 
-    It sleeps by the monotonic clock, so that a time of day that is set forwards or backwards is noticed within `poll` seconds, and so is
-    what was committed by those of whom there is no news.
+    It sleeps by the monotonic clock, so that jumps of the system clock, and commits that are not reported, are noticed within
+    `poll` seconds.
     """
 
     def __init__(self, *, schedule_firer: ScheduleFirer, store: QueryStore, clock: Clock, poll: float = 5.0) -> None:
@@ -29,16 +32,16 @@ class Scheduler:
             "firing schedules", schedule_firer.fire_all_due, clock, poll, due_in=self._due_in, retry=RETRY
         )
 
+    @override
     def start(self) -> None:
-        """See AlarmClock.start."""
         self._firing.start()
 
+    @override
     async def stop(self) -> None:
-        """See AlarmClock.stop."""
         await self._firing.stop()
 
+    @override
     def changed(self, schedule_ids: Collection[ScheduleId] | None) -> None:
-        """See AlarmClock.changed."""
         del schedule_ids
         self._firing.soon()
 

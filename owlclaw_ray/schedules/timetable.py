@@ -1,9 +1,10 @@
-"""Schedules for people and programs: what the built-in tools, HTTP, the CLI and the client do is done here (S2, T11-T13)."""
+"""Schedules as people and programs create and change them: built-in tools, HTTP, the CLI and the client (S2, T11-T13)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -36,7 +37,8 @@ from owlclaw_ray.errors import (
 from owlclaw_ray.ids import FiringId, IdSource, RunId, ScheduleId, TenantId, derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runs.submissions import Dispatcher
-from owlclaw_ray.schedules.firings import NextFire, RunTerms, due_times_between, run_id_of, run_of, terms_of
+from owlclaw_ray.schedules.cron import next_fire
+from owlclaw_ray.schedules.firings import due_times_between, run_id_of, run_of, with_terms
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import (
     AlreadyFired,
@@ -69,12 +71,11 @@ def new_schedule(
     schedule_id: ScheduleId,
     agent: AgentRef,
     now: datetime,
-    next_fire: NextFire,
     created_by_run: RunId | None = None,
 ) -> Schedule:
-    """Return the schedule that is asked for; raises ScheduleError."""
+    """Return the requested schedule; raises ScheduleError."""
     _check(request)
-    kind, due = _when(request, now, next_fire)
+    kind, due = _when(request, now)
     schedule = Schedule(
         schedule_id=schedule_id,
         agent=agent,
@@ -116,10 +117,13 @@ def _check(request: ScheduleRequest) -> None:
         )
 
 
-def _when(request: ScheduleRequest, now: datetime, next_fire: NextFire) -> tuple[ScheduleKind, datetime]:
+def _when(request: ScheduleRequest, now: datetime) -> tuple[ScheduleKind, datetime]:
     """Return the kind and the first due time."""
     if request.at is not None:
-        return ScheduleKind.ONCE, _future("at", request.at, now)
+        at = _aware("at", request.at)
+        if at <= now:
+            raise ScheduleError("at", f"{at.isoformat()} is over; it is {now.isoformat(timespec='seconds')}")
+        return ScheduleKind.ONCE, at
     if request.delay_seconds is not None:
         if not 0 < request.delay_seconds <= MAX_DELAY_SECONDS:
             raise ScheduleError(
@@ -136,13 +140,6 @@ def _when(request: ScheduleRequest, now: datetime, next_fire: NextFire) -> tuple
     return ScheduleKind.CRON, next_fire(_plain(request.cron_expression or ""), request.timezone, now)
 
 
-def _future(field: str, at: datetime, now: datetime) -> datetime:
-    at = _aware(field, at)
-    if at <= now:
-        raise ScheduleError(field, f"{at.isoformat()} is over; it is {now.isoformat(timespec='seconds')}")
-    return at
-
-
 def _aware(field: str, at: datetime) -> datetime:
     if at.utcoffset() is None:
         raise ScheduleError(field, f"{at.isoformat()} has no zone; write it as 2026-11-03T09:30:00Z or with +08:00")
@@ -153,20 +150,16 @@ def _plain(expression: str) -> str:
     return " ".join(expression.split())
 
 
-def _rule(schedule: Schedule) -> Schedule:
-    """Return what does not change while the schedule lives."""
-    at = schedule.next_fire_at if schedule.kind is ScheduleKind.ONCE else None
-    return replace(schedule, next_fire_at=at, status=ScheduleStatus.ACTIVE, paused_until=None)
-
-
 def _same(stored: Schedule, asked: Schedule) -> bool:
-    if stored.next_fire_at is None:
-        asked = replace(asked, next_fire_at=None)
-    return _rule(stored) == replace(_rule(asked), created_at=stored.created_at)
+    """Return whether the two agree in what does not change during a schedule's life."""
+    fixed: dict[str, Any] = {"status": ScheduleStatus.ACTIVE, "paused_until": None}
+    if stored.kind is not ScheduleKind.ONCE or stored.next_fire_at is None:
+        fixed["next_fire_at"] = None
+    return replace(stored, **fixed) == replace(asked, **fixed, created_at=stored.created_at)
 
 
-class StoreTimetable:
-    """Implements `Timetable` over the store."""
+class Timetable:
+    """The schedules of a tenant's agents."""
 
     def __init__(
         self,
@@ -174,24 +167,27 @@ class StoreTimetable:
         store: Store,
         dispatcher: Dispatcher,
         definitions: NamedDefinitions,
-        next_fire: NextFire,
         clock: Clock,
         ids: IdSource,
     ) -> None:
         self._store, self._dispatcher, self._definitions = store, dispatcher, definitions
-        self._next_fire, self._clock, self._ids = next_fire, clock, ids
+        self._clock, self._ids = clock, ids
 
     async def create(
         self, agent: AgentRef, request: ScheduleRequest, *, idempotency_key: str | None = None
     ) -> Schedule:
-        """See Timetable.create."""
+        """Store a schedule; with the key of an earlier request, return what that one made.
+
+        Raises UnknownAgentError, DefinitionError, ScheduleError, TooManySchedulesError, IdempotencyConflictError if the earlier request
+        asked for something else, StoreUnavailableError.
+        """
         limit = (await self._definitions.get(agent.definition)).limits.active_schedules
         schedule_id, now = ScheduleId(self._ids.make("sch")), self._clock.now()
         if idempotency_key is not None:
             schedule_id = ScheduleId(derived_id("sch", agent.tenant, agent.agent_id, idempotency_key))
             known = await self._store.read(ScheduleById(agent.tenant, schedule_id))
             now = now if known is None else known.created_at
-        schedule = new_schedule(request, schedule_id=schedule_id, agent=agent, now=now, next_fire=self._next_fire)
+        schedule = new_schedule(request, schedule_id=schedule_id, agent=agent, now=now)
         match await self._apply(CreateSchedule(schedule, limit)):
             case ScheduleCreated(stored):
                 if idempotency_key is not None and not _same(stored, schedule):
@@ -203,14 +199,14 @@ class StoreTimetable:
                 raise StoreUnavailableError(f"the schedule was not stored: {other}")
 
     async def schedules(self, where: ScheduleFilter) -> Sequence[Schedule]:
-        """See Timetable.schedules."""
+        """Return the schedules that match; raises UnknownAgentError."""
         names = await self._definitions.names()
         if where.agent is not None and where.agent.definition not in names:
             raise UnknownAgentError(where.agent.agent_id, names)
         return await self._store.read(where)
 
     async def schedule(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule:
-        """See Timetable.schedule."""
+        """Return the schedule; raises NotFoundError."""
         schedule = await self._store.read(ScheduleById(tenant, schedule_id))
         if schedule is None:
             raise NotFoundError("schedule", schedule_id)
@@ -219,22 +215,22 @@ class StoreTimetable:
     async def ticks(
         self, tenant: TenantId, schedule_id: ScheduleId, before: datetime | None, limit: int
     ) -> Sequence[Tick]:
-        """See Timetable.ticks."""
+        """Return what became of the schedule's due times, newest first; raises NotFoundError."""
         await self.schedule(tenant, schedule_id)
         return await self._store.read(TicksOfSchedule(schedule_id, before, limit))
 
     async def pause(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule:
-        """See Timetable.pause."""
+        """Let its times pass without runs; raises NotFoundError, ScheduleClosedError."""
         agent = (await self.schedule(tenant, schedule_id)).agent
         return _changed(await self._apply(PauseSchedule(agent, schedule_id, self._clock.now())), schedule_id)
 
     async def resume(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule:
-        """See Timetable.resume."""
+        """Have it go on with the next time that comes; raises NotFoundError, ScheduleClosedError."""
         agent = (await self.schedule(tenant, schedule_id)).agent
         return _changed(await self._apply(ResumeSchedule(agent, schedule_id, self._clock.now())), schedule_id)
 
     async def cancel(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule:
-        """See Timetable.cancel."""
+        """End it, and the runs of its firings that are not over; doing it again changes nothing. Raises NotFoundError."""
         agent = (await self.schedule(tenant, schedule_id)).agent
         outcome = await self._apply(CancelSchedule(agent, schedule_id, self._clock.now()))
         if not isinstance(outcome, ScheduleCancelled):
@@ -246,7 +242,11 @@ class StoreTimetable:
         return await self.schedule(tenant, schedule_id)
 
     async def backfill(self, tenant: TenantId, schedule_id: ScheduleId, since: datetime, until: datetime) -> Backfill:
-        """See Timetable.backfill."""
+        """Queue a run for each of its due times from `since` to `until`, both included, that has none.
+
+        However often it is asked, no due time has two runs. Raises NotFoundError, ScheduleClosedError if it is cancelled,
+        SettledError if it has one time only or is of heartbeats, ScheduleError.
+        """
         schedule, now = await self.schedule(tenant, schedule_id), self._clock.now()
         since, until = _aware("since", since), _aware("until", until)
         if schedule.kind is ScheduleKind.ONCE:
@@ -259,14 +259,19 @@ class StoreTimetable:
             raise ScheduleClosedError(schedule_id, schedule.status.value)
         if not since <= until <= now:
             raise ScheduleError("until", f"must not be before `since`, nor after now, which is {now.isoformat()}")
-        dues = due_times_between(schedule, since, until, MAX_BACKFILL + 1, self._next_fire)
+        dues = due_times_between(schedule, since, until, MAX_BACKFILL + 1)
         if len(dues) > MAX_BACKFILL:
             raise ScheduleError("since", f"there are more than {MAX_BACKFILL} due times from then on; ask for fewer")
         return await self._backfill(schedule, dues, now) if dues else Backfill((), 0, 0)
 
     async def _backfill(self, schedule: Schedule, dues: Sequence[datetime], now: datetime) -> Backfill:
-        terms = terms_of(await self._definitions.get(schedule.agent.definition))
-        commands = [_backfill_tick(schedule, due, now, terms) for due in dues]
+        definition = await self._definitions.get(schedule.agent.definition)
+        commands = []
+        for due in dues:
+            firing_id = FiringId(derived_id("fir", schedule.schedule_id, due.isoformat(), "backfill"))
+            run_id, outcome = run_id_of(schedule, due), TickOutcome.CAUGHT_UP
+            tick = Tick(firing_id, schedule.schedule_id, due, outcome, now, run_id, reason="backfill")
+            commands.append(BackfillTick(schedule.agent, tick, with_terms(run_of(schedule, due, now), definition)))
         outcomes = await self._store.apply(commands)
         queued = tuple(each.run.run_id for each in outcomes if isinstance(each, ScheduleFired) and each.run is not None)
         known = sum(isinstance(each, AlreadyFired) for each in outcomes)
@@ -279,13 +284,6 @@ class StoreTimetable:
 
     async def _apply(self, command: Command) -> Outcome:
         return (await self._store.apply([command]))[0]
-
-
-def _backfill_tick(schedule: Schedule, due: datetime, now: datetime, terms: RunTerms) -> BackfillTick:
-    firing_id = FiringId(derived_id("fir", schedule.schedule_id, due.isoformat(), "backfill"))
-    run_id, outcome = run_id_of(schedule, due), TickOutcome.CAUGHT_UP
-    tick = Tick(firing_id, schedule.schedule_id, due, outcome, now, run_id, reason="backfill")
-    return BackfillTick(schedule.agent, tick, terms.with_terms(run_of(schedule, due, now)))
 
 
 def _changed(outcome: Outcome, schedule_id: ScheduleId) -> Schedule:

@@ -1,6 +1,6 @@
-"""Telling an alarm clock which schedules changed, on whatever node that was committed.
+"""Reports to an alarm clock which schedules changed, on whatever node that was committed.
 
-It is the news of runs (`engine.news_link`) under an id that no run has. A link that begins again counts as news of all schedules.
+It uses the updates of runs (`store.run_updates`) under an id that no run has. A new subscription counts as a change of all schedules.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from owlclaw_ray.store.run_update_subscription import RunUpdateSubscription
 from owlclaw_ray.store.run_updates import SCHEDULES
 
 _NODES_SECONDS = 10.0
-"""How often it is asked where commits are made."""
+"""How often the nodes that commit are looked up."""
 
 
 class ScheduleUpdates:
@@ -36,11 +36,11 @@ class ScheduleUpdates:
         self._finding = Periodic("finding where schedules change", self._find, clock, _NODES_SECONDS)
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start listening."""
         self._finding.start()
 
     async def stop(self) -> None:
-        """Hear of nothing any more."""
+        """Stop listening."""
         await self._finding.stop()
         while self._links:
             self._links.popitem()[1].close()

@@ -154,7 +154,7 @@ class FollowerRegistry:
 
 
 class RunFollower:
-    """Implements `Follower`."""
+    """Reads a run's journal as it grows."""
 
     def __init__(
         self, position: JournalPosition, read: Callable[[JournalPosition], Awaitable[RunProgress | None]]
@@ -170,12 +170,16 @@ class RunFollower:
         self._wake()
 
     def nudge(self) -> None:
-        """See Follower.nudge."""
+        """Have `next` return."""
         self._nudged = True
         self._wake()
 
     async def next(self, seconds: float | None = None) -> RunProgress:
-        """See Follower.next."""
+        """Return the committed entries that were not returned yet: at once if there are any or if the run is over, else when the
+        next one is committed. Without news it returns none: after `seconds`, and when it is nudged.
+
+        Raises NotFoundError, StoreUnavailableError.
+        """
         loop = asyncio.get_running_loop()
         end = None if seconds is None else loop.time() + seconds
         while True:

@@ -64,12 +64,10 @@ from owlclaw_ray.runs.compaction import ContextWindows
 from owlclaw_ray.runs.family import Family
 from owlclaw_ray.runs.run_loop import RunServices, at_once
 from owlclaw_ray.runs.running_calls import unknown
-from owlclaw_ray.runtime.api import Health
-from owlclaw_ray.runtime.facade import RuntimeFacade, refuse_score
-from owlclaw_ray.schedules.cron import next_fire
-from owlclaw_ray.schedules.firings import StoreScheduleFirer
+from owlclaw_ray.runs.submissions import Dispatcher
+from owlclaw_ray.runtime.api import Health, Runtime, refuse_score
+from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
-from owlclaw_ray.schedules.timetable import StoreTimetable
 from owlclaw_ray.store.api import CommandStore, QueryStore, Store
 from owlclaw_ray.store.commands import (
     CancelSchedule,
@@ -97,7 +95,6 @@ from owlclaw_ray.testing.store_file import create_store
 from owlclaw_ray.tools.agents.api import DefinitionView, views_of
 from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
 from owlclaw_ray.tools.agents.toolset import AgentTools
-from owlclaw_ray.tools.arguments import argument_problems
 from owlclaw_ray.tools.artifact_folder import ArtifactFolder
 from owlclaw_ray.tools.artifacts import ArtifactStore
 from owlclaw_ray.tools.builtin import BuiltInTools
@@ -304,7 +301,7 @@ class Wire:
             self._answers.discard(answer)
 
     def cut(self) -> None:
-        """Let nothing more through. What was sent before may still be committed, but no answer comes back."""
+        """Cut the connection. Commands sent before may still be committed, but no answer comes back."""
         self._whole = False
         for answer in self._answers:
             answer.cancel()
@@ -365,7 +362,7 @@ class LocalHost:
         await self._reach(lambda host: host.drain(grace))
 
     async def crash(self) -> None:
-        """Stop wherever it is, as a killed process would: runs under way are left as the store has them."""
+        """Stop like a killed process: unfinished runs stay as the store has them."""
         self._death.set()
         self._wire.cut()
         for call in self._calls:
@@ -384,7 +381,7 @@ class LocalHost:
         return self._host
 
     async def _reach(self, call: Callable[[AgentHost], Coroutine[None, None, _T]]) -> _T:
-        """Return what the host answers, unless it dies first. It goes on if the caller does not wait."""
+        """Return the host's answer, unless it dies first. The call goes on if the caller is cancelled."""
         answer = asyncio.create_task(call(self._alive()))
         self._calls.add(answer)
         answer.add_done_callback(self._calls.discard)
@@ -452,32 +449,31 @@ class LocalMetrics:
         return (*self._counted.families(), active, *gauges.pool(self._directory.hosts()), *gauges.slots(self._slots()))
 
 
-class LocalDispatcher:
-    """Implements `Dispatcher` over the Directory in this process."""
+class LocalDispatcher(Dispatcher):
+    """Reaches agents through the Directory in this process, which is set once there is one: it needs a pool that needs this."""
 
-    def __init__(self, directory: Directory) -> None:
-        self._directory = directory
+    directory: Directory
 
+    @override
     async def wake(self, agents: Sequence[AgentRef]) -> None:
-        """See Dispatcher.wake."""
-        await self._directory.wake(agents)
+        await self.directory.wake(agents)
 
+    @override
     async def cancel(self, agent: AgentRef, run_id: RunId) -> None:
-        """See Dispatcher.cancel."""
-        await self._directory.cancel(agent, run_id)
+        await self.directory.cancel(agent, run_id)
 
 
 async def _only_here(news: RunUpdates) -> Mapping[str, RunUpdateSource]:
     return {"here": news}
 
 
-class InProcessRuntime(RuntimeFacade):
-    """A `Runtime` in this process, with means to make it suffer. Get one from `in_process_runtime`."""
+class InProcessRuntime(Runtime):
+    """A `Runtime` in this process, whose hosts can be crashed. Get one from `in_process_runtime`."""
 
     store: Store
     directory: Directory
     pool: LocalPool
-    schedule_firer: StoreScheduleFirer
+    schedule_firer: ScheduleFirer
     """Fires schedules when its `fire_all_due` is called."""
     heartbeats: HeartbeatScheduler
     family: Family
@@ -501,12 +497,12 @@ class InProcessRuntime(RuntimeFacade):
             after = max([after, *(entry.seq for entry in seen.entries)])
 
     async def stop(self) -> None:
-        """Follow no run any more, and drain the hosts as `owlclaw down` does."""
+        """End all followers, and drain the hosts as `owlclaw down` does."""
         self.following.close()
         await self.directory.stop(_DRAIN_SECONDS)
 
     async def crash_hosts(self) -> None:
-        """Kill every host where it is, and let the Directory notice."""
+        """Kill every host, and let the Directory notice."""
         for host in tuple(self.pool.hosts.values()):
             await host.crash()
         await self.directory.heartbeat()
@@ -537,12 +533,6 @@ def assemble(
     clock = services.clock
     grouped = GroupedStore(store, commits)
 
-    async def wake(agents: Sequence[AgentRef]) -> None:
-        await directory.wake(agents)
-
-    async def cancel(agent: AgentRef, run_id: RunId) -> None:
-        await directory.cancel(agent, run_id)
-
     async def healthy() -> Health:
         try:
             await store.check_writable()
@@ -550,22 +540,21 @@ def assemble(
             return Health(ready=False, parts={"store": str(error)})
         return Health(ready=True, parts={"store": "ok"})
 
-    family = Family(store=grouped, wake=wake, cancel=cancel, clock=clock)
+    dispatcher = LocalDispatcher()
+    family = Family(store=grouped, wake=dispatcher.wake, cancel=dispatcher.cancel, clock=clock)
     services = replace(services, family=family)
     pool = LocalPool(services, commits, store, definitions, ids)
-    directory = Directory(
+    directory = dispatcher.directory = Directory(
         pool=pool,
         store=store,
         isolation_of=lambda name: isolation_of(definitions, name),
         placement=placement,
         clock=clock,
     )
-    dispatcher = LocalDispatcher(directory)
-    schedule_firer = StoreScheduleFirer(
+    schedule_firer = ScheduleFirer(
         store=grouped,
         wake=dispatcher.wake,
         cancel=dispatcher.cancel,
-        next_fire=next_fire,
         definitions=definitions,
         clock=clock,
     )
@@ -581,7 +570,6 @@ def assemble(
         indexed_memory=LocalMemory(memory),
         artifacts=artifacts,
         health_of=healthy,
-        argument_problems=argument_problems,
         mcp=mcp,
         metrics=LocalMetrics(counted or CommitMetrics(), grouped, directory, slots),
         sources=webhook_sources,
@@ -589,9 +577,6 @@ def assemble(
         keep_score=refuse_score if scores is None else scores.keep,
         clock=clock,
         ids=ids,
-        timetable=StoreTimetable(
-            store=grouped, dispatcher=dispatcher, definitions=definitions, next_fire=next_fire, clock=clock, ids=ids
-        ),
         ring=schedule_firer.ring,
     )
     runtime.store, runtime.directory, runtime.pool, runtime.family = store, directory, pool, family
@@ -603,7 +588,7 @@ def assemble(
 
 
 def isolation_of(definitions: LoadedDefinitions, name: str) -> Isolation:
-    """Return how the definition wants its agents placed; a broken one gets a host too, where its runs fail and say why."""
+    """Return the definition's isolation; a broken one gets a host too, where its runs fail and say why."""
     try:
         return definitions.load(name).isolation
     except OwlClawError:
@@ -668,12 +653,12 @@ async def in_process_runtime(
     `models.limits`, `models.context_windows` and `models.prices`; without `tokens` tokens are estimated, and no other prices are known.
     Schedules fire when `runtime.schedule_firer.fire_all_due()` is called, heartbeats have theirs after `runtime.heartbeats.tick()`,
     approvals expire at `runtime.expiry.tick()`, and runs that
-    wait for others and were told nothing go on at `runtime.family.sweep()`.
+    wait for others and missed their wake resume at `runtime.family.sweep()`.
     Memories are found by their words only, unless there are `embedders`, or an `embedder` as in the setting `memory.embedder`, whose
     provider is asked by `embedding`.
-    `webhook_sources` may send webhooks. With `callbacks`, those whom triggers and definitions name are told of runs' ends when
+    `webhook_sources` may send webhooks. With `callbacks`, callbacks that triggers and definitions name are sent when
     `runtime.callbacks.tick()` is called, where `defaults` allows it.
-    `scores` keeps scores of runs, as Langfuse does where traces go there.
+    `scores` receives scores of runs, as Langfuse does.
     `approve` decides about calls that need an approval; without it their runs wait for `runtime.decide`, as in production.
     """
     clock, ids, app = clock or SystemClock(), ids or RandomIds(), app or OwlClaw("testing")

@@ -1,7 +1,7 @@
 """Callbacks over HTTP, to no address that they must not reach (SSRF).
 
-The host's name is looked up here, every address that it has is judged, and the connection goes to one of those: looking it up
-a second time could give another answer. Redirects and proxies of the environment are not followed.
+The host name is resolved here, each of its addresses is checked, and the connection goes to one of these: a second lookup could
+give another answer. Redirects and proxies of the environment are not followed.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import httpx
+from typing_extensions import override
 
 from owlclaw_ray.domain.callback import CallbackRules
-from owlclaw_ray.webhooks.api import CallbackAnswered, CallbackUnanswered
+from owlclaw_ray.webhooks.outbox import CallbackAnswered, CallbackSender, CallbackUnanswered
 
 _USER_AGENT = "owlclaw-ray"
 _MAX_PAUSE = 86_400.0
@@ -25,11 +26,11 @@ class RefusedAddressError(Exception):
     """The URL leads where nothing may be sent."""
 
 
-class HttpCallbackSender:
-    """Implements `CallbackSender`."""
+class HttpCallbackSender(CallbackSender):
+    """Sends callbacks where the rules allow it."""
 
     def __init__(self, rules: CallbackRules, seconds: float, tls: ssl.SSLContext | None = None) -> None:
-        """`tls` says whose certificates are good, if not those that everybody's browser takes."""
+        """`tls` replaces the default certificate authorities."""
         self._rules, self._seconds = rules, seconds
         limits = httpx.Limits(max_connections=64, max_keepalive_connections=0)
         self._http = httpx.AsyncClient(
@@ -41,8 +42,8 @@ class HttpCallbackSender:
             headers={"user-agent": _USER_AGENT},
         )
 
+    @override
     async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> CallbackAnswered | CallbackUnanswered:
-        """See CallbackSender.send."""
         try:
             async with asyncio.timeout(self._seconds):
                 return await self._send(url, headers, body)
@@ -53,8 +54,8 @@ class HttpCallbackSender:
         except (httpx.HTTPError, httpx.InvalidURL, OSError, ssl.SSLError, UnicodeError) as error:
             return CallbackUnanswered(f"{type(error).__name__}: {error}".rstrip(": "))
 
+    @override
     async def close(self) -> None:
-        """See CallbackSender.close."""
         await self._http.aclose()
 
     async def _send(self, url: str, headers: Mapping[str, str], body: bytes) -> CallbackAnswered:
@@ -73,7 +74,9 @@ class HttpCallbackSender:
         )
         response = await self._http.send(request, stream=True)
         await response.aclose()
-        return CallbackAnswered(response.status_code, _pause(response.headers.get("retry-after", "")))
+        pause = response.headers.get("retry-after", "")
+        retry_after = min(float(pause), _MAX_PAUSE) if pause.isascii() and pause.isdecimal() else None
+        return CallbackAnswered(response.status_code, retry_after)
 
     async def _address(self, name: str, port: int) -> str:
         """Return an address of the host; raises RefusedAddressError if any of them may not be reached, OSError if it has none."""
@@ -84,7 +87,3 @@ class HttpCallbackSender:
             if refusal:
                 raise RefusedAddressError(f"{name} {refusal}")
         return addresses[0]
-
-
-def _pause(text: str) -> float | None:
-    return min(float(text), _MAX_PAUSE) if text.isascii() and text.isdecimal() else None

@@ -1,4 +1,4 @@
-"""The end of webhooks and callbacks that are kept for a time only."""
+"""The retention of webhooks and callbacks."""
 
 from __future__ import annotations
 
@@ -17,26 +17,23 @@ logger = logging.getLogger(__name__)
 
 
 class WebhookExpiry:
-    """Removes deliveries that wait for nothing, and callbacks that are delivered or dead, when they are older than `keep`."""
+    """Removes deliveries that are not waiting, and callbacks that are delivered or dead, when they are older than `keep`."""
 
     def __init__(self, store: Store, keep: timedelta, clock: Clock) -> None:
         self._store, self._keep, self._clock = store, keep, clock
 
     async def tick(self) -> int:
-        """Remove what is too old; return how much that was. Raises StoreUnavailableError if the store does not remove it."""
+        """Remove what has expired; return how much that was. Raises StoreUnavailableError."""
         before, removed, more = self._clock.now() - self._keep, 0, True
         while more:
             deliveries = await self._store.read(OldDeliveries(before, _BATCH))
             callbacks = await self._store.read(OldCallbacks(before, _BATCH))
             if deliveries or callbacks:
-                await self._forget(ForgetWebhooks(tuple(deliveries), tuple(callbacks)))
+                (outcome,) = await self._store.apply([ForgetWebhooks(tuple(deliveries), tuple(callbacks))])
+                if not isinstance(outcome, WebhooksForgotten):
+                    raise StoreUnavailableError(f"expired webhooks were not removed: {outcome}")
             removed += len(deliveries) + len(callbacks)
             more = _BATCH in {len(deliveries), len(callbacks)}
         if removed:
             logger.info("%d deliveries and callbacks older than %s were removed", removed, self._keep)
         return removed
-
-    async def _forget(self, command: ForgetWebhooks) -> None:
-        outcome = (await self._store.apply([command]))[0]
-        if not isinstance(outcome, WebhooksForgotten):
-            raise StoreUnavailableError(f"what is too old was not removed: {outcome}")

@@ -5,7 +5,9 @@ What is not signed rightly is stored without its body, once a minute for each so
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 import orjson
@@ -42,16 +44,16 @@ from owlclaw_ray.webhooks.mapping import (
     read_body,
     text_of,
 )
-from owlclaw_ray.webhooks.signature import content_hash, refusal, signed_content
+from owlclaw_ray.webhooks.signature import refusal, signed_content
 
 LARGEST_EVENT = 64 * 1024
-"""Bytes of JSON that a heartbeat is told of one webhook."""
-_TOLD = 20
-"""How many seconds pass before an unsigned webhook with the same source and reason is written down again."""
+"""Bytes of JSON that a heartbeat gets of one webhook."""
+_REFUSED_SECONDS = 20
+"""Seconds until a refused webhook with the same source and reason is stored again."""
 
 
 class WebhookInbox:
-    """Implements `Inbox` for sources whose secrets are filled in."""
+    """Webhooks that come in, from sources whose secrets are filled in."""
 
     def __init__(
         self,
@@ -68,11 +70,16 @@ class WebhookInbox:
         self._refused: dict[tuple[str, str], float] = {}
 
     def sources(self) -> Sequence[WebhookSource]:
-        """See Inbox.sources."""
+        """Return who may send, by name. Their secrets are for nobody to see."""
         return [self._sources[name] for name in sorted(self._sources)]
 
     async def receive(self, tenant: TenantId, source: str, headers: Mapping[str, str], body: bytes) -> DeliveryStored:
-        """See Inbox.receive."""
+        """Store what came in, with the run that it triggers, and wake the agent. When this returns, it cannot be lost.
+
+        `headers` have names in small letters. Raises NotFoundError for an unknown source, WebhookRefusedError,
+        WebhookUnmappedError, AgentBusyError, QueueFullError, DefinitionError: each of these is in the inbox too, as far as
+        the source is known. Raises StoreUnavailableError.
+        """
         known, now = self._source(source), self._clock.now()
         if not known.secrets:
             raise RuntimeUnavailableError(
@@ -97,18 +104,18 @@ class WebhookInbox:
         return await self._process(known, delivery, body, headers.get(HEADER))
 
     async def deliveries(self, where: DeliveryFilter) -> Sequence[Delivery]:
-        """See Inbox.deliveries."""
+        """Return the deliveries that match, newest first, without their bodies."""
         return await self._store.read(where)
 
     async def delivery(self, tenant: TenantId, delivery_id: DeliveryId) -> Delivery:
-        """See Inbox.delivery."""
+        """Return the delivery; raises NotFoundError."""
         found = await self._store.read(DeliveryById(tenant, delivery_id))
         if found is None:
             raise NotFoundError("delivery", delivery_id)
         return found
 
     async def redeliver(self, tenant: TenantId, delivery_id: DeliveryId) -> DeliveryStored:
-        """See Inbox.redeliver."""
+        """Map a stored delivery again, as its source is configured now; raises as `receive`, and SettledError."""
         delivery = await self.delivery(tenant, delivery_id)
         if not delivery.repeatable:
             why = f"it is {delivery.status.value}" if delivery.whole else "its body was not kept"
@@ -133,17 +140,15 @@ class WebhookInbox:
     def _delivery_id(
         self, source: WebhookSource, tenant: TenantId, headers: Mapping[str, str], body: bytes
     ) -> DeliveryId:
-        """Return the id that repetitions of a delivery have too; if nothing tells them, one that none has."""
+        """Return the id that repetitions of a delivery share; a new one if they cannot be recognised."""
         dedupe = source.mapping.dedupe
-        try:
-            what = (
-                ("dedupe", text_of(dedupe, WebhookContent(read_body(source.body, body), headers))) if dedupe else None
-            )
-        except UnmappableError:
-            what = None
+        what: tuple[str, str] | None = None
+        if dedupe:
+            with suppress(UnmappableError):
+                what = ("dedupe", text_of(dedupe, WebhookContent(read_body(source.body, body), headers)))
         if what is None and source.signature.timed:
-            signed = signed_content(source.signature, headers, body)
-            what = ("signed", content_hash(signed or b""))
+            signed = signed_content(source.signature, headers, body) or b""
+            what = ("signed", hashlib.sha256(signed).hexdigest())
         if what is None:
             what = ("receipt", self._ids.make("rcp"))
         return DeliveryId(derived_id("whd", tenant, source.name, *what))
@@ -151,7 +156,7 @@ class WebhookInbox:
     async def _process(
         self, source: WebhookSource, delivery: Delivery, body: bytes, traceparent: str | None = None
     ) -> DeliveryStored:
-        """Map the delivery and store what comes of it; raises what the sender is to be told."""
+        """Map the delivery and store the result; raises the sender's error."""
         try:
             delivery, submission = await self._mapped(source, delivery, body, traceparent)
         except UnmappableError as error:
@@ -188,7 +193,7 @@ class WebhookInbox:
         return replace(delivery, agent=mapped.agent), submission
 
     async def _waiting(self, delivery: Delivery, mapped: MappedWebhook) -> Delivery:
-        """Return the delivery as it waits for a heartbeat; raises UnmappableError if none would see it."""
+        """Return the delivery waiting for a heartbeat; raises UnmappableError if no heartbeat would see it."""
         heartbeat = await self._submissions.heartbeat_of(mapped.agent)
         if heartbeat is None or EventSourceKind.INBOX not in heartbeat.sources:
             raise UnmappableError(
@@ -205,7 +210,7 @@ class WebhookInbox:
         return replace(delivery, status=DeliveryStatus.WAITING, event=event)
 
     async def _keep(self, delivery: Delivery, status: DeliveryStatus, why: str) -> DeliveryStored:
-        """Store what triggers nothing, and raise why; if it came before and triggered, that stands."""
+        """Store what triggers nothing, and raise why, unless it was delivered before."""
         stored = await self._stored(ReceiveDelivery(replace(delivery, status=status, reason=why)))
         if stored.duplicate or status is DeliveryStatus.REFUSED:
             return stored
@@ -213,7 +218,7 @@ class WebhookInbox:
 
     async def _refuse(self, tenant: TenantId, source: str, why: str, now: datetime) -> None:
         told = self._refused.get((source, why))
-        if told is not None and self._clock.monotonic() - told < _TOLD:
+        if told is not None and self._clock.monotonic() - told < _REFUSED_SECONDS:
             return
         minute = now.replace(second=0, microsecond=0).isoformat()
         delivery_id = DeliveryId(derived_id("whr", tenant, source, why, minute))

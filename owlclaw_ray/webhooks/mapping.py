@@ -15,7 +15,7 @@ import orjson
 from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef, InvalidAgentNameError
-from owlclaw_ray.domain.json import JsonObject, JsonValue, texts_in
+from owlclaw_ray.domain.json import JsonValue, texts_in
 from owlclaw_ray.domain.trigger import MAX_LABEL_CHARACTERS, MAX_TASK_TYPE, Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import PLACE, BodyForm, WebhookSource
 from owlclaw_ray.ids import TenantId
@@ -26,26 +26,26 @@ _UNLABELLED = re.compile(r"[^ -~]")
 
 
 class UnmappableError(ValueError):
-    """The content has not what the mapping asks for. The message says what."""
+    """The content lacks what the mapping asks for; the message says what."""
 
 
 class WebhookContent(Struct, frozen=True):
-    """What a webhook brought."""
+    """The content of a webhook."""
 
     body: JsonValue
     headers: Mapping[str, str]
-    """By their names in small letters."""
+    """By their names in lower case."""
 
 
 class MappedWebhook(Struct, frozen=True):
-    """What a webhook becomes."""
+    """What a webhook triggers."""
 
     agent: AgentRef
     trigger: Trigger
 
 
 class IgnoredWebhook(Struct, frozen=True):
-    """The webhook does not matter: `why`."""
+    """The webhook triggers nothing: `why`."""
 
     why: str
 
@@ -76,7 +76,7 @@ def read_body(form: BodyForm, body: bytes) -> JsonValue:
 def map_delivery(
     source: WebhookSource, tenant: TenantId, content: WebhookContent, fired: str
 ) -> MappedWebhook | IgnoredWebhook:
-    """Return what the content becomes, fired by that delivery; raises UnmappableError."""
+    """Return what the content triggers, `fired` by that delivery; raises UnmappableError."""
     mapping = source.mapping
     for template, values in mapping.when:
         try:
@@ -91,15 +91,12 @@ def map_delivery(
         raise UnmappableError(str(error)) from None
     focus = text_of(mapping.focus, content).replace("\0", " ")[:MAX_FOCUS_CHARACTERS]
     task_type = text_of(mapping.task_type, content).replace("\0", " ")[:MAX_TASK_TYPE]
-    session, user = (_label(text_of(each, content)) for each in (mapping.session, mapping.user))
+    session, user = (
+        _UNLABELLED.sub("?", text_of(each, content))[:MAX_LABEL_CHARACTERS] for each in (mapping.session, mapping.user)
+    )
     payload = rendered(mapping.payload, content)
     trigger = Trigger(TriggerKind.WEBHOOK, payload, focus, fired, task_type=task_type, session=session, user=user)
     return MappedWebhook(agent, trigger)
-
-
-def _label(text: str) -> str:
-    """Return what of a text may name a session or a user."""
-    return _UNLABELLED.sub("?", text)[:MAX_LABEL_CHARACTERS]
 
 
 def rendered(template: JsonValue, content: WebhookContent) -> JsonValue:
@@ -118,7 +115,12 @@ def rendered(template: JsonValue, content: WebhookContent) -> JsonValue:
 
 def text_of(template: str, content: WebhookContent) -> str:
     """Return a text with its places filled in; raises UnmappableError."""
-    return PLACE.sub(lambda place: _as_text(_value(place, content)), template)
+
+    def fill(place: re.Match[str]) -> str:
+        value = _value(place, content)
+        return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+    return PLACE.sub(fill, template)
 
 
 def header_names(source: WebhookSource) -> frozenset[str]:
@@ -146,21 +148,11 @@ def _value(place: re.Match[str], content: WebhookContent) -> JsonValue:
         return content.headers[path.lower()]
     value: Any = content.body
     for part in path.split(".") if path else ():
-        try:
-            value = _step(value, part)
-        except (KeyError, IndexError):
-            raise UnmappableError(f"the body has nothing at {path!r}") from None
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isascii() and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            raise UnmappableError(f"the body has nothing at {path!r}")
     found: JsonValue = value
     return found
-
-
-def _step(value: JsonObject | list[Any] | Any, part: str) -> Any:
-    if isinstance(value, dict):
-        return value[part]
-    if isinstance(value, list) and part.isascii() and part.isdecimal():
-        return value[int(part)]
-    raise KeyError(part)
-
-
-def _as_text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()

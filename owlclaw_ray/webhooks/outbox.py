@@ -1,7 +1,7 @@
-"""What is told of runs' ends: signed webhooks, sent until they are taken, or put away as dead (H2).
+"""Callbacks when runs finish: signed webhooks, sent until the receiver accepts them, or marked as dead (H2).
 
-An attempt is written down before it is made, with the time when it counts as lost: whoever sends may die at any point, and the
-callback is tried again. So a receiver may get it more than once; `webhook-id` is the same each time.
+An attempt is stored before it is made, with the time when it counts as lost: the sender may die at any point, and the callback is
+retried. So a receiver may get it more than once, always with the same `webhook-id`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import asyncio
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from msgspec import Struct
@@ -36,12 +36,11 @@ from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import CallbackChanged, CallbackStored, ChangeCallback
 from owlclaw_ray.store.durable_store import DurableStore
 from owlclaw_ray.store.queries import CallbackById, CallbackFilter, DueCallbacks, RunById
-from owlclaw_ray.webhooks.api import CallbackAnswered, CallbackSender, CallbackUnanswered
 
 LOST_AFTER = 60.0
-"""How long after its beginning an attempt counts as lost, in seconds; senders take less."""
+"""Seconds after its start when an attempt counts as lost; senders take less."""
 MAX_TEXT_CHARACTERS = 100_000
-"""Characters of a run's last words that are sent; the rest is at /v1/runs."""
+"""Characters of a run's final text that are sent; all of it is at /v1/runs."""
 _CHECK_INTERVAL = 1.0
 _AT_ONCE, _AT_ONCE_A_HOST = 32, 4
 _GONE = 410
@@ -54,41 +53,70 @@ class CallbackOptions:
     """How callbacks are sent."""
 
     secrets: tuple[str, ...] = field(repr=False)
-    """The callback is signed with each of them, in the form of Standard Webhooks."""
+    """Each of them signs the callback, as Standard Webhooks defines."""
     retry: RetryPolicy
     seconds: float = 10.0
-    """How long one attempt may take, less than LOST_AFTER."""
+    """Timeout of one attempt, less than LOST_AFTER."""
 
 
 class CallbackCounts(Struct, frozen=True):
-    """What became of attempts since the process began."""
+    """Attempts since the process began."""
 
     delivered: int = 0
     failed: int = 0
-    """Those after which another one comes."""
+    """To be retried."""
     dead: int = 0
-    """Those after which none comes."""
+    """Not to be retried."""
+
+
+class CallbackAnswered(Struct, frozen=True):
+    """The receiver answered, with this status."""
+
+    status: int
+    retry_after: float | None = None
+    """In seconds, if the receiver asked for a pause."""
+
+
+class CallbackUnanswered(Struct, frozen=True):
+    """There was no usable answer, or nothing was sent: `why`."""
+
+    why: str
+
+
+class CallbackSender(Protocol):
+    """Sends one webhook."""
+
+    async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> CallbackAnswered | CallbackUnanswered:
+        """Post the body within a bounded time, follow no redirect, and read only the status of the answer.
+
+        Nothing is sent to a forbidden address. Raises nothing unless it is cancelled.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release connections."""
+        ...
 
 
 class WebhookOutbox:
-    """Implements `Outbox`."""
+    """The callbacks of finished runs."""
 
     def __init__(self, store: Store, clock: Clock, ids: IdSource) -> None:
         self._store, self._clock, self._ids = store, clock, ids
 
     async def callbacks(self, where: CallbackFilter) -> Sequence[Callback]:
-        """See Outbox.callbacks."""
+        """Return the callbacks that match, newest first."""
         return await self._store.read(where)
 
     async def callback(self, tenant: TenantId, callback_id: CallbackId) -> Callback:
-        """See Outbox.callback."""
+        """Return the callback; raises NotFoundError."""
         found = await self._store.read(CallbackById(tenant, callback_id))
         if found is None:
             raise NotFoundError("callback", callback_id)
         return found
 
     async def send_again(self, tenant: TenantId, callback_id: CallbackId) -> Callback:
-        """See Outbox.send_again."""
+        """Send a callback (again), with all attempts; raises NotFoundError, SettledError while its run is not over."""
         while True:
             callback = await self.callback(tenant, callback_id)
             if callback.status is CallbackStatus.WAITING:
@@ -112,7 +140,7 @@ class WebhookOutbox:
 
 
 class CallbackDelivery:
-    """Sends what is due. Any number may do so at once: each attempt is made by one of them."""
+    """Sends due callbacks. Several instances may run at once: each attempt is made by one of them."""
 
     def __init__(
         self,
@@ -131,17 +159,17 @@ class CallbackDelivery:
         self._name = ids.make("snd")
         self._sending: dict[asyncio.Task[None], str] = {}
         self._served: dict[str, int] = {}
-        """When each host that something is due for had its last turn, counted in callbacks."""
+        """The last turn of each host with due callbacks, counted in callbacks."""
         self._turns = 0
         self._turn = asyncio.Lock()
         self._looking = Periodic("sending callbacks", self.tick, clock, _CHECK_INTERVAL, due_in=self._place_in)
 
     def start(self) -> None:
-        """Begin to look for what is due."""
+        """Start sending."""
         self._looking.start()
 
     async def stop(self) -> None:
-        """End. An attempt that is under way counts as lost, and is made again."""
+        """Stop. Attempts in progress count as lost, and are repeated."""
         await self._looking.stop()
         for task in self._sending:
             task.cancel()
@@ -150,11 +178,11 @@ class CallbackDelivery:
         await self._sender.close()
 
     async def tick(self) -> int:
-        """Begin to send what is due, as much as may be under way at once; return how much that is."""
+        """Start attempts for due callbacks, within the limits of concurrency; return how many."""
         async with self._turn:
-            return await self._look()
+            return await self._start_due()
 
-    async def _look(self) -> int:
+    async def _start_due(self) -> int:
         now = self._clock.now()
         chosen = self._chosen(await self._store.read(DueCallbacks(now, _AT_ONCE_A_HOST)))
         taken = [
@@ -177,15 +205,17 @@ class CallbackDelivery:
         return len(mine)
 
     async def settled(self) -> None:
-        """Return when nothing is under way."""
+        """Return when no attempt is in progress."""
         while self._sending:
             await asyncio.wait(self._sending)
 
     def _chosen(self, due: Sequence[Callback]) -> list[Callback]:
-        """Return what can be sent now. Of several hosts the one with the fewest under way is next, then the one that waits
-        longest for its turn: one that is slow or dead holds up nobody but itself.
+        """Return what can be sent now: of the host with the fewest attempts in progress, then of the one that has waited longest, so
+        that a slow or dead host delays no other.
         """
-        busy, lines = Counter(self._sending.values()), _lines(due)
+        busy, lines = Counter(self._sending.values()), dict[str, deque[Callback]]()
+        for each in due:
+            lines.setdefault(each.host, deque()).append(each)
         self._served = {host: turn for host, turn in self._served.items() if host in lines or busy[host]}
         chosen: list[Callback] = []
         while busy.total() < _AT_ONCE:
@@ -200,7 +230,7 @@ class CallbackDelivery:
         return chosen
 
     async def _place_in(self) -> float:
-        """Return when one that is under way is over, if others may wait for its place: then there is work at once."""
+        """Return 0 once an attempt has ended, if callbacks may be waiting for its place."""
         busy = Counter(self._sending.values())
         if busy.total() < _AT_ONCE and max(busy.values(), default=0) < _AT_ONCE_A_HOST:
             return math.inf
@@ -219,22 +249,18 @@ class CallbackDelivery:
                 answer = await self._sender.send(callback.url, {**headers, HEADER: str(span_of_run(run))}, body)
             after = self._after(callback, answer)
             await self._durable.apply(ChangeCallback(after))
-            self._count(after.status)
+            match after.status:
+                case CallbackStatus.DELIVERED:
+                    self.counts = replace(self.counts, delivered=self.counts.delivered + 1)
+                case CallbackStatus.DEAD:
+                    self.counts = replace(self.counts, dead=self.counts.dead + 1)
+                case _:
+                    self.counts = replace(self.counts, failed=self.counts.failed + 1)
         except Exception:
-            logger.exception("callback %s is tried again later", callback.callback_id)
-
-    def _count(self, status: CallbackStatus) -> None:
-        counts = self.counts
-        match status:
-            case CallbackStatus.DELIVERED:
-                self.counts = replace(counts, delivered=counts.delivered + 1)
-            case CallbackStatus.DEAD:
-                self.counts = replace(counts, dead=counts.dead + 1)
-            case _:
-                self.counts = replace(counts, failed=counts.failed + 1)
+            logger.exception("callback %s is retried later", callback.callback_id)
 
     def _after(self, callback: Callback, answer: CallbackAnswered | CallbackUnanswered) -> Callback:
-        """Return the callback after an attempt that ended so."""
+        """Return the callback after an attempt with this result."""
         now, version = self._clock.now(), callback.version + 1
         match answer:
             case CallbackAnswered(status) if 200 <= status < 300:
@@ -259,7 +285,7 @@ class CallbackDelivery:
 
 
 def callback_body(run: Run) -> bytes:
-    """Return what is told of a run: all but the payload, which its sender knows, and the rest of a long last text."""
+    """Return a callback's body: the run without its payload, which the sender knows, and with a final text of bounded length."""
     assert run.finished_at is not None
     assert run.result is not None
     result, trigger = run.result, run.trigger
@@ -292,7 +318,7 @@ def callback_body(run: Run) -> bytes:
 
 
 def signed_headers(callback: Callback, body: bytes, timestamp: int, secrets: Sequence[str]) -> dict[str, str]:
-    """Return the headers of an attempt, signed as Standard Webhooks says."""
+    """Return the headers of an attempt, signed as Standard Webhooks defines."""
     keys = [key_of(secret, SecretForm.BASE64) for secret in secrets]
     return {
         "content-type": "application/json",
@@ -300,13 +326,6 @@ def signed_headers(callback: Callback, body: bytes, timestamp: int, secrets: Seq
         "webhook-timestamp": str(timestamp),
         "webhook-signature": " ".join(signed_callback(callback.callback_id, timestamp, body, key) for key in keys),
     }
-
-
-def _lines(due: Sequence[Callback]) -> dict[str, deque[Callback]]:
-    lines: dict[str, deque[Callback]] = {}
-    for each in due:
-        lines.setdefault(each.host, deque()).append(each)
-    return lines
 
 
 def _moment(at: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import re
 from collections.abc import Iterator, Mapping
@@ -15,9 +14,9 @@ _TIMESTAMP = re.compile(r"[0-9]{1,15}")
 
 
 def refusal(source: WebhookSource, headers: Mapping[str, str], body: bytes, now: datetime) -> str:
-    """Return why a webhook is not taken for the source's, or nothing. `headers` have names in small letters.
+    """Return why a webhook is refused, or nothing if its source signed it. `headers` have lower-case names.
 
-    Digests are compared in constant time, all of them with all secrets, whichever fits.
+    All digests are compared with all secrets, in constant time.
     """
     form = source.signature
     given = headers.get(form.header.lower())
@@ -88,8 +87,3 @@ def _timestamp(form: SignatureForm, headers: Mapping[str, str]) -> int | None:
     else:
         text = headers.get(form.timestamp_header.lower(), "") if form.timestamp_header else ""
     return int(text) if _TIMESTAMP.fullmatch(text) else None
-
-
-def content_hash(content: bytes) -> str:
-    """Return what tells signed contents apart."""
-    return hashlib.sha256(content).hexdigest()

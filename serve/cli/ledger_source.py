@@ -149,7 +149,7 @@ class StoreLedger:
         from owlclaw_ray.domain.ledger import NotedHead, NotedHeads
         from owlclaw_ray.ids import DEFAULT_TENANT
         from owlclaw_ray.ledger.chain_heads import ChainHeadFolder
-        from owlclaw_ray.runtime.facade import verified_ledger
+        from owlclaw_ray.runtime.api import verified_ledger
         from serve.representations import verification_body
 
         noted = ChainHeadFolder(self._data_dir).load()

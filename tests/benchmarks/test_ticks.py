@@ -7,7 +7,6 @@ from benchmarks import ticks
 from benchmarks.ticks import START, Findings, compare, made
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import ScheduleKind
-from owlclaw_ray.schedules.cron import next_fire
 from owlclaw_ray.schedules.firings import plan_firing
 
 DAY = timedelta(days=1)
@@ -20,7 +19,7 @@ def steady():
     told, runs, after = [], [], schedule
     for hours in range(3, 25, 3):
         now = START + timedelta(hours=hours)
-        plan = plan_firing(after, now, next_fire, DAY)
+        plan = plan_firing(after, now, DAY)
         told += plan.ticks
         if plan.run is not None:
             runs.append(Run(plan.run.run_id, len(runs), schedule.agent, plan.run.trigger, RunStatus.QUEUED, now))

@@ -28,10 +28,16 @@ from owlclaw_ray.domain.schedule import ScheduleStatus
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.kernel.retry import RetryPolicy
-from owlclaw_ray.store.queries import ApprovalFilter, JournalOfRun, LedgerFilter, RunFilter, ScheduleFilter
+from owlclaw_ray.store.queries import (
+    ApprovalFilter,
+    CallbackFilter,
+    JournalOfRun,
+    LedgerFilter,
+    RunFilter,
+    ScheduleFilter,
+)
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import InProcessRuntime, in_process_runtime
-from owlclaw_ray.webhooks.api import CallbackFilter
 from owlclaw_ray.webhooks.outbox import CallbackOptions
 from tests.worlds import Agents, Model, asks, says
 

@@ -1,5 +1,5 @@
 """The contract of every AlarmClock, as tests: subclass AlarmClockContract where fixtures `store`, `clock` and `alarm_clock` give
-an empty store, a ManualClock, and an alarm clock over both that rings `StoreScheduleFirer` and has not been started.
+an empty store, a ManualClock, and an alarm clock over both that rings `ScheduleFirer` and has not been started.
 """
 
 from __future__ import annotations

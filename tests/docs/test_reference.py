@@ -13,10 +13,9 @@ from benchmarks.chaos.strikes import Role
 from benchmarks.measuring import MOST_UNFINISHED
 from benchmarks.peers.contestants import WAYS
 from benchmarks.suites import EXTRAS, SUITES
-from owlclaw_ray.configuration.endpoints import EndpointFile
 from owlclaw_ray.configuration.governance import BreakerFile, BudgetFile, GovernanceFile, HoursFile, ToolLimitFile
 from owlclaw_ray.configuration.mcp import McpServerFile, McpToolFile
-from owlclaw_ray.configuration.provider_limits import ProviderLimitsFile
+from owlclaw_ray.configuration.models import EndpointFile, ProviderLimitsFile
 from owlclaw_ray.configuration.webhooks import SignatureFile, SourceFile
 from owlclaw_ray.definitions.agent_file import AgentFile, HeartbeatFile
 from owlclaw_ray.definitions.loader import MAX_BYTES

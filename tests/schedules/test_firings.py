@@ -12,8 +12,7 @@ from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.errors import RuntimeUnavailableError, UnknownAgentError
 from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.schedules.api import Alarm
-from owlclaw_ray.schedules.cron import next_fire
-from owlclaw_ray.schedules.firings import StoreScheduleFirer, due_times_between, plan_firing
+from owlclaw_ray.schedules.firings import ScheduleFirer, due_times_between, plan_firing
 from owlclaw_ray.schedules.scheduler import Scheduler
 from owlclaw_ray.store.commands import AlreadyFired, CommandFailed, RunAccepted, ScheduleFired
 from owlclaw_ray.store.queries import DueSchedules, NextDueTime, SchedulesByIds
@@ -40,7 +39,7 @@ def every_minute(due: datetime) -> Schedule:
 
 
 def test_a_schedule_that_is_due_fires_with_its_focus():
-    plan = plan_firing(once(NOON), NOON + timedelta(seconds=1), next_fire, DAY)
+    plan = plan_firing(once(NOON), NOON + timedelta(seconds=1), DAY)
 
     assert [tick.outcome for tick in plan.ticks] == [TickOutcome.FIRED]
     assert plan.next_fire_at is None
@@ -51,21 +50,21 @@ def test_a_schedule_that_is_due_fires_with_its_focus():
 
 def test_a_run_of_a_schedule_is_of_the_schedules_type_of_task():
     for schedule in (once(NOON), every_minute(NOON)):
-        plan = plan_firing(replace(schedule, task_type="summary"), NOON, next_fire, DAY)
+        plan = plan_firing(replace(schedule, task_type="summary"), NOON, DAY)
 
         assert plan.run is not None
         assert plan.run.trigger.task_type == "summary"
 
 
 def test_a_one_time_schedule_fires_however_late_it_is():
-    plan = plan_firing(once(NOON), NOON + timedelta(days=40), next_fire, DAY)
+    plan = plan_firing(once(NOON), NOON + timedelta(days=40), DAY)
 
     assert [tick.outcome for tick in plan.ticks] == [TickOutcome.CAUGHT_UP]
     assert plan.run is not None
 
 
 def test_of_missed_cron_times_the_last_fires_and_the_others_are_accounted_for():
-    plan = plan_firing(every_minute(NOON), NOON + timedelta(minutes=10, seconds=30), next_fire, DAY)
+    plan = plan_firing(every_minute(NOON), NOON + timedelta(minutes=10, seconds=30), DAY)
 
     assert [(tick.outcome, tick.count) for tick in plan.ticks] == [
         (TickOutcome.SKIPPED, 10),
@@ -85,7 +84,7 @@ def test_cron_times_older_than_the_catch_up_window_are_skipped():
         cron_expression="0 12 * * *",
     )
 
-    plan = plan_firing(daily, NOON + timedelta(hours=5), next_fire, timedelta(hours=1))
+    plan = plan_firing(daily, NOON + timedelta(hours=5), timedelta(hours=1))
 
     assert [tick.outcome for tick in plan.ticks] == [TickOutcome.SKIPPED]
     assert plan.run is None
@@ -104,7 +103,7 @@ def counts(plan):
 
 
 def test_an_interval_counts_what_passed_however_long_nobody_looked():
-    plan = plan_firing(every(60, NOON), NOON + timedelta(days=3_650), next_fire, DAY)
+    plan = plan_firing(every(60, NOON), NOON + timedelta(days=3_650), DAY)
 
     assert counts(plan) == [(TickOutcome.SKIPPED, "superseded", 3_650 * 1_440), (TickOutcome.FIRED, "", 1)]
     assert plan.next_fire_at == NOON + timedelta(days=3_650, minutes=1)
@@ -114,11 +113,10 @@ def test_times_that_passed_during_a_pause_are_skipped_as_such_and_the_last_after
     for schedule in (every(60, NOON), every_minute(NOON)):
         resumed = replace(schedule, paused_until=NOON + timedelta(minutes=3))
 
-        plan = plan_firing(resumed, NOON + timedelta(minutes=5), next_fire, DAY)
+        plan = plan_firing(resumed, NOON + timedelta(minutes=5), DAY)
         quiet = plan_firing(
             replace(resumed, paused_until=NOON + timedelta(minutes=6)),
             NOON + timedelta(minutes=5, seconds=1),
-            next_fire,
             DAY,
         )
 
@@ -134,7 +132,7 @@ def test_times_that_passed_during_a_pause_are_skipped_as_such_and_the_last_after
 def test_a_one_time_schedule_that_was_paused_at_its_time_fires_when_it_goes_on():
     resumed = replace(once(NOON), paused_until=NOON + DAY)
 
-    assert counts(plan_firing(resumed, NOON + DAY, next_fire, DAY)) == [(TickOutcome.CAUGHT_UP, "", 1)]
+    assert counts(plan_firing(resumed, NOON + DAY, DAY)) == [(TickOutcome.CAUGHT_UP, "", 1)]
 
 
 def test_a_window_of_its_own_goes_before_the_general_one_and_holds_for_a_single_time_too():
@@ -142,21 +140,21 @@ def test_a_window_of_its_own_goes_before_the_general_one_and_holds_for_a_single_
         late = NOON + timedelta(minutes=9)
         strict, lenient = (replace(schedule, catch_up_seconds=seconds) for seconds in (60, 600))
 
-        assert counts(plan_firing(strict, late, next_fire, DAY)) == [(TickOutcome.SKIPPED, "older", 1)]
-        assert counts(plan_firing(lenient, late, next_fire, timedelta(0))) == [(TickOutcome.CAUGHT_UP, "", 1)]
+        assert counts(plan_firing(strict, late, DAY)) == [(TickOutcome.SKIPPED, "older", 1)]
+        assert counts(plan_firing(lenient, late, timedelta(0))) == [(TickOutcome.CAUGHT_UP, "", 1)]
 
 
 def test_no_window_is_so_small_that_a_time_which_fires_at_once_would_be_too_late():
     punctual = replace(every(60, NOON), catch_up_seconds=0)
 
-    assert counts(plan_firing(punctual, NOON + timedelta(seconds=2), next_fire, DAY)) == [(TickOutcome.FIRED, "", 1)]
+    assert counts(plan_firing(punctual, NOON + timedelta(seconds=2), DAY)) == [(TickOutcome.FIRED, "", 1)]
 
 
 def test_jitter_puts_every_time_off_by_the_same_and_spreads_schedules():
     schedules = [replace(every(60, NOON), schedule_id=ScheduleId(f"sch_{at}"), jitter_seconds=30) for at in range(300)]
     delays = [schedule.delay for schedule in schedules]
 
-    plan = plan_firing(replace(schedules[0], next_fire_at=NOON + delays[0]), NOON + delays[0], next_fire, DAY)
+    plan = plan_firing(replace(schedules[0], next_fire_at=NOON + delays[0]), NOON + delays[0], DAY)
 
     assert all(timedelta(0) <= delay < timedelta(seconds=30) for delay in delays)
     assert max(delays) - min(delays) > timedelta(seconds=25)
@@ -168,10 +166,10 @@ def test_past_due_times_are_those_that_the_schedule_would_have_had():
     since, until = NOON - timedelta(minutes=3), NOON
     steady = every(60, NOON + timedelta(seconds=20))
 
-    assert due_times_between(every_minute(NOON), since, until, 9, next_fire) == [
+    assert due_times_between(every_minute(NOON), since, until, 9) == [
         NOON - timedelta(minutes=minutes) for minutes in (3, 2, 1, 0)
     ]
-    assert due_times_between(steady, since, until, 2, next_fire) == [
+    assert due_times_between(steady, since, until, 2) == [
         NOON - timedelta(minutes=2, seconds=40),
         NOON - timedelta(minutes=1, seconds=40),
     ]
@@ -180,9 +178,7 @@ def test_past_due_times_are_those_that_the_schedule_would_have_had():
 def test_deciding_twice_is_deciding_once():
     late = NOON + timedelta(minutes=3)
 
-    assert plan_firing(every_minute(NOON), late, next_fire, DAY) == plan_firing(
-        every_minute(NOON), late, next_fire, DAY
-    )
+    assert plan_firing(every_minute(NOON), late, DAY) == plan_firing(every_minute(NOON), late, DAY)
 
 
 moments = st.integers(0, 3 * 86_400)
@@ -207,12 +203,12 @@ def test_every_due_time_ends_in_exactly_one_tick_whenever_and_however_often_one_
     for seconds in looks:
         now = NOON + timedelta(seconds=seconds)
         while schedule.next_fire_at <= now:
-            plan = plan_firing(schedule, now, next_fire, DAY)
+            plan = plan_firing(schedule, now, DAY)
             ticks += plan.ticks
             schedule = replace(schedule, next_fire_at=plan.next_fire_at)
 
     passed = NOON + timedelta(seconds=max(looks)) - schedule.delay
-    due = [NOON, *due_times_between(start, NOON + timedelta(microseconds=1), passed, 10_000, next_fire)]
+    due = [NOON, *due_times_between(start, NOON + timedelta(microseconds=1), passed, 10_000)]
     assert sum(tick.count for tick in ticks) == (len(due) if passed >= NOON else 0)
     assert len({tick.firing_id for tick in ticks}) == len(ticks)
     for tick in ticks:
@@ -289,11 +285,10 @@ def firings_over(store, definitions=None, wake=None):
     async def signal(agent, run_id):
         signalled.append(run_id)
 
-    made = StoreScheduleFirer(
+    made = ScheduleFirer(
         store=store,
         wake=wake or note,
         cancel=signal,
-        next_fire=next_fire,
         definitions=definitions or Definitions(),
         clock=clock,
     )

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.schedule import ScheduleKind
 from owlclaw_ray.errors import UnknownAgentError
-from owlclaw_ray.schedules.cron import next_fire
-from owlclaw_ray.schedules.firings import StoreScheduleFirer
+from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.scheduler import Scheduler
 from owlclaw_ray.store.commands import CancelSchedule, CreateSchedule
 from owlclaw_ray.store.queries import NextDueTime, TicksOfSchedule
@@ -43,11 +42,10 @@ def clock():
 
 
 def scheduler_over(store, clock):
-    firings = StoreScheduleFirer(
+    firings = ScheduleFirer(
         store=store,
         wake=nothing,
         cancel=nothing,
-        next_fire=next_fire,
         definitions=NoDefinitions(),
         clock=clock,
     )

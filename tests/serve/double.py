@@ -50,11 +50,10 @@ from owlclaw_ray.ids import (
 )
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runs.submissions import Submission
-from owlclaw_ray.runtime.api import AgentView, Follower, Health, LedgerVerification, TriggerRequest
+from owlclaw_ray.runtime.api import AgentView, Health, LedgerVerification, Runtime, TriggerRequest
 from owlclaw_ray.schedules.api import Alarm
-from owlclaw_ray.schedules.cron import next_fire
-from owlclaw_ray.schedules.firings import StoreScheduleFirer
-from owlclaw_ray.schedules.timetable import StoreTimetable
+from owlclaw_ray.schedules.firings import ScheduleFirer
+from owlclaw_ray.schedules.timetable import Timetable
 from owlclaw_ray.store.commands import RunAccepted, SubmitRun
 from owlclaw_ray.store.followers import RunFollower
 from owlclaw_ray.store.queries import (
@@ -232,7 +231,7 @@ _DATABASE = InlineDatabase()
 """Of one runtime after another: tables take longer to make than to empty."""
 
 
-class MemoryRuntime:
+class MemoryRuntime(Runtime):
     """Keeps everything in dictionaries of one event loop, but for schedules, which a real store has."""
 
     def __init__(self, clock: Clock) -> None:
@@ -248,19 +247,17 @@ class MemoryRuntime:
         _DATABASE.empty()
         self.schedules = SqlStore(_DATABASE, "double")
         self.signals = Signals()
-        self.timetable = StoreTimetable(
+        self.timetable = Timetable(
             store=self.schedules,
             dispatcher=self.signals,
             definitions=DefinitionsOfDouble(),
-            next_fire=next_fire,
             clock=clock,
             ids=self._ids,
         )
-        self.firings = StoreScheduleFirer(
+        self.firings = ScheduleFirer(
             store=self.schedules,
             wake=self.signals.wake,
             cancel=self.signals.cancel,
-            next_fire=next_fire,
             definitions=DefinitionsOfDouble(),
             clock=clock,
         )
@@ -363,7 +360,7 @@ class MemoryRuntime:
         return found[: where.limit]
 
     @asynccontextmanager
-    async def follow(self, tenant: TenantId, run_id: RunId, after: int = 0) -> AsyncIterator[Follower]:
+    async def follow(self, tenant: TenantId, run_id: RunId, after: int = 0) -> AsyncIterator[RunFollower]:
         follower = RunFollower(JournalPosition(tenant, run_id, after), self._watched)
         self._followers.append(follower)
         try:

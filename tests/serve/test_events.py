@@ -17,7 +17,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.runtime.api import Follower
+from owlclaw_ray.store.followers import RunFollower
 from owlclaw_ray.store.queries import RunFilter, RunProgress
 from serve.api import build_api
 from serve.streams import KeepAliveTimer
@@ -187,7 +187,7 @@ async def test_every_stream_is_kept_alive_in_turn_by_one_timer(monkeypatch: pyte
     followers = [Nudged(nudged, at) for at in range(512)]
     with ExitStack() as stack:
         for follower in followers:
-            stack.enter_context(pulse.beating(cast("Follower", follower)))
+            stack.enter_context(pulse.beating(cast("RunFollower", follower)))
         most = 0
         while sum(nudged.values()) < len(followers):
             before = sum(nudged.values())

@@ -9,8 +9,8 @@ import subprocess
 import pytest
 
 from owlclaw_ray.domain.callback import CallbackRules
-from owlclaw_ray.webhooks.api import CallbackAnswered, CallbackUnanswered
 from owlclaw_ray.webhooks.callback_http import HttpCallbackSender
+from owlclaw_ray.webhooks.outbox import CallbackAnswered, CallbackUnanswered
 from tests.webhooks.receiver import Receiver
 
 LOOPBACK = CallbackRules(("127.0.0.0/8",))

@@ -1,7 +1,7 @@
 """One-time schedules of the engine, over its REST API.
 
 The generated API is called in threads of our own: the SDK's asynchronous calls have no time limit and would block those of the
-event loop's executor. Nothing is retried here; whoever reconciles comes again.
+event loop's executor. Nothing is retried here: the next reconciliation repeats it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from hatchet_sdk.clients.rest.exceptions import (
 from hatchet_sdk.clients.rest.models.schedule_workflow_run_request import ScheduleWorkflowRunRequest
 from hatchet_sdk.clients.rest.models.scheduled_run_status import ScheduledRunStatus
 from hatchet_sdk.clients.rest.models.scheduled_workflows import ScheduledWorkflows
+from typing_extensions import override
 from urllib3.exceptions import HTTPError
 
 from owlclaw_ray.errors import AlarmEngineUnavailableError
 from owlclaw_ray.ids import ScheduleId
-from owlclaw_ray.schedules.alarms import EngineAlarm
+from owlclaw_ray.schedules.alarm_sync import AlarmEngine, EngineAlarm
 from owlclaw_ray.schedules.hatchet.options import HatchetOptions
 
 _TIMES = (1.0, 3.0)
@@ -46,8 +47,8 @@ _NO_WORKFLOW = "workflow not found"
 _T = TypeVar("_T")
 
 
-class HatchetAlarms:
-    """Implements `AlarmEngine`."""
+class HatchetAlarms(AlarmEngine):
+    """Alarms as one-time schedules of Hatchet."""
 
     def __init__(self, options: HatchetOptions, times: tuple[float, float] = _TIMES) -> None:
         self._options, self._times = options, times
@@ -63,8 +64,8 @@ class HatchetAlarms:
         self._workflows, self._runs = WorkflowApi(client), WorkflowRunApi(client)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="hatchet-rest")
 
+    @override
     async def alarms(self) -> Sequence[EngineAlarm]:
-        """See AlarmEngine.alarms."""
         found: dict[str, EngineAlarm] = {}
         seen = 0
         while rows := await self._call(self._page, seen):
@@ -72,18 +73,18 @@ class HatchetAlarms:
             found |= {each.metadata.id: alarm for each in rows if (alarm := _alarm(each)) is not None}
         return list(found.values())
 
+    @override
     async def set(self, schedule_id: ScheduleId, at: datetime) -> str:
-        """See AlarmEngine.set. The engine rounds to milliseconds, so it is asked for the next one, not to ring too early; and it takes
-        no notice of a time's zone.
-        """
-        return await self._call(self._create, schedule_id, _next_millisecond(at.astimezone(UTC)))
+        # The engine ignores a time's zone and rounds to milliseconds: the next one, so as not to ring too early.
+        utc = at.astimezone(UTC)
+        return await self._call(self._create, schedule_id, utc + timedelta(microseconds=-utc.microsecond % 1_000))
 
+    @override
     async def remove(self, alarm_id: str) -> None:
-        """See AlarmEngine.remove."""
         await self._call(self._delete, alarm_id)
 
     def close(self) -> None:
-        """Let go of the threads; those that wait for an answer end with their time limit."""
+        """Release the threads; those that wait for an answer end with their timeout."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _page(self, offset: int) -> list[ScheduledWorkflows]:
@@ -129,21 +130,14 @@ class HatchetAlarms:
                     f"Hatchet has no workflow {self._options.workflow} yet: its worker registers it when it starts"
                 )
                 raise AlarmEngineUnavailableError(message) from error
-            what = f"answers {error.status}" if error.status else f"cannot be reached: {_first_lines(error.reason)}"
+            first_lines = ", ".join(error.reason.splitlines()[:2])
+            what = f"answers {error.status}" if error.status else f"cannot be reached: {first_lines}"
             raise AlarmEngineUnavailableError(f"Hatchet at {self._options.api_url} {what}") from error
         except (HTTPError, OSError, ValueError) as error:
-            message = f"Hatchet at {self._options.api_url} answers what is none: {type(error).__name__}"
+            message = f"Hatchet at {self._options.api_url} sent an invalid answer: {type(error).__name__}"
             raise AlarmEngineUnavailableError(message) from error
 
 
 def _alarm(row: ScheduledWorkflows) -> EngineAlarm | None:
     schedule_id = (row.additional_metadata or {}).get(_SCHEDULE)
     return EngineAlarm(row.metadata.id, ScheduleId(schedule_id), row.trigger_at) if schedule_id else None
-
-
-def _next_millisecond(at: datetime) -> datetime:
-    return at + timedelta(microseconds=-at.microsecond % 1_000)
-
-
-def _first_lines(reason: str) -> str:
-    return ", ".join(reason.splitlines()[:2])

@@ -1,11 +1,9 @@
-"""What the parts of this adapter are told."""
+"""The options of the Hatchet adapter."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Self
-
-import orjson
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hatchet_sdk import ClientConfig
@@ -28,7 +26,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class HatchetOptions:
-    """Where the engine is, and who we are there. The token appears in no representation of it."""
+    """The engine's address and this installation's identity there. The token is not in its repr."""
 
     token: str = field(repr=False)
     tenant_id: str
@@ -37,19 +35,9 @@ class HatchetOptions:
     tls: Tls
     namespace: str
 
-    def as_json(self) -> bytes:
-        """Return it for `of_json`, the token included."""
-        return orjson.dumps(asdict(self))
-
-    @classmethod
-    def of_json(cls, text: bytes) -> Self:
-        """Return what `as_json` was made of."""
-        values = orjson.loads(text)
-        return cls(**{**values, "tls": Tls(**values["tls"])})
-
     @property
     def installation(self) -> str:
-        """What tells our alarms from those of others in the same tenant of the engine."""
+        """Distinguishes our alarms from those of other installations in the same Hatchet tenant."""
         return self.namespace or "default"
 
     @property
@@ -59,7 +47,7 @@ class HatchetOptions:
 
 
 def client_config(options: HatchetOptions, health_port: int | None = None) -> ClientConfig:
-    """Return the SDK's settings: ours and no others, whatever files and variables there are. Calls are not retried."""
+    """Return the SDK's settings, independent of its files and variables. Calls are not retried."""
     from hatchet_sdk import ClientConfig, ClientTLSConfig
     from hatchet_sdk.config import HealthcheckConfig, TenacityConfig
 

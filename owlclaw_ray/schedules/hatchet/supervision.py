@@ -1,4 +1,4 @@
-"""Keeps the worker process alive: starts it, watches its health, and replaces it with growing pauses."""
+"""Keeps the worker process alive: starts it, checks its health, and restarts it with growing pauses."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from contextlib import suppress
 from enum import Enum
 
 import httpx
+import msgspec
 from msgspec import Struct
 
 from owlclaw_ray.kernel.clock import Clock
@@ -26,26 +27,26 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerHealth(Enum):
-    """What a worker's health endpoint says."""
+    """The state of a worker, by its health endpoint."""
 
     WELL = "well"
     TROUBLED = "troubled"
-    """It answers, and has no connection to the engine. The SDK connects again by itself, for a while."""
+    """It answers, without a connection to the engine. The SDK reconnects by itself, for a while."""
     SILENT = "silent"
     """It does not answer."""
 
 
 class SupervisionTimeouts(Struct, frozen=True):
-    """How long a worker is borne with."""
+    """When a worker is restarted, in seconds."""
 
     look: float = 5.0
     starting: float = 120.0
-    """Seconds without an answer after its start."""
+    """Without an answer since its start."""
     silent: float = 15.0
-    """Seconds without an answer after its first one."""
+    """Without an answer since its last one."""
     troubled: float = 300.0
     pause: float = 1.0
-    """Before a worker is replaced the first time; it doubles with each that did not get well."""
+    """Before the first restart; it doubles with each worker that never was healthy."""
     longest_pause: float = 60.0
 
 
@@ -63,8 +64,8 @@ class WorkerSupervisor:
         look: Callable[[int], Awaitable[WorkerHealth]] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`ring` is what the worker rings. `command` is the worker's, without the port of its health; `look` asks the worker whose health
-        is at a port. `environment` is what the worker is started with; None: this process's own.
+        """`ring` handles the worker's rings. `command` starts the worker, without its last argument, the health port; `look` probes
+        that port. `environment` is the worker's; None: this process's own.
         """
         self._environment = environment
         self._options, self._ring = options, ring
@@ -94,25 +95,26 @@ class WorkerSupervisor:
             await self._clock.sleep(pause)
 
     async def _run_once(self) -> bool:
-        """Run a worker to its end; return whether it was well in between."""
+        """Run a worker to its end; return whether it ever was healthy."""
         try:
             self.process, answering = await self._launch()
         except OSError:
-            logger.exception("the worker for Hatchet cannot be started; it is tried again")
+            logger.exception("the worker for Hatchet cannot be started; it is retried")
             return False
         over = asyncio.create_task(self.process.wait())
         try:
             got_well, why = await self._watch(over)
-            logger.warning("the worker for Hatchet %s; it is started again", why)
+            logger.warning("the worker for Hatchet %s; it is restarted", why)
             return got_well
         finally:
-            _kill_group(self.process)
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
             await self.process.wait()
             over.cancel()
             answering.cancel()
 
     async def _launch(self) -> tuple[Process, asyncio.Task[None]]:
-        """Return the worker's process, and what answers its rings."""
+        """Return the worker's process, and the task that answers its rings."""
         self.health_port = _free_port()
         ours, theirs = socket.socketpair()
         with theirs:
@@ -133,7 +135,7 @@ class WorkerSupervisor:
     async def _answer(self, line: socket.socket) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=line)
         try:
-            writer.write(self._options.as_json() + b"\n")
+            writer.write(msgspec.json.encode(self._options) + b"\n")
             await answer_rings(reader, writer, self._ring)
         finally:
             writer.close()
@@ -153,31 +155,22 @@ class WorkerSupervisor:
                 return got_well, f"has not answered for {now - answered_at:.0f} s"
             if now - well_at > patience.troubled:
                 return got_well, f"has not reached the engine for {now - well_at:.0f} s"
-            await self._nap(over)
+            sleep = asyncio.create_task(self._clock.sleep(patience.look))
+            try:
+                await asyncio.wait({sleep, over}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                sleep.cancel()
         return got_well, f"ended with code {over.result()}"
-
-    async def _nap(self, over: asyncio.Task[int]) -> None:
-        """Wait until it is time to look again, or the process is over."""
-        sleep = asyncio.create_task(self._clock.sleep(self._wait_limit.look))
-        try:
-            await asyncio.wait({sleep, over}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            sleep.cancel()
 
 
 async def probe_worker(port: int) -> WorkerHealth:
-    """Ask a worker how it is."""
+    """Ask a worker for its health."""
     try:
         async with httpx.AsyncClient(timeout=2.0) as client:
             response = await client.get(f"http://127.0.0.1:{port}/health")
     except httpx.HTTPError:
         return WorkerHealth.SILENT
     return WorkerHealth.WELL if response.status_code == httpx.codes.OK else WorkerHealth.TROUBLED
-
-
-def _kill_group(process: Process) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _free_port() -> int:

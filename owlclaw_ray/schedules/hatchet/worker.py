@@ -1,9 +1,9 @@
-"""What the process does that Hatchet rings.
+"""The worker process that Hatchet calls when an alarm rings.
 
-It is a process of its own because the SDK's worker blocks its thread and takes the process's signals. Its standard input is the line
-to whoever started it: its options come there, so that the token is in no argument and no variable, rings go there, and the line's
-end is its own. The runtime decides what is due. If a ring fails, the engine tries again, and if that fails too, the runtime
-fires without it.
+It is a separate process because the SDK's worker blocks its thread and takes over the process's signals. Its standard input is the
+connection to its parent: it receives its options there, so that the token is in no argument and no variable, sends rings there, and
+ends with it. The runtime decides what is due. If a ring fails, the engine retries it, and if that fails too, the runtime fires
+without it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class AlarmInput(BaseModel):
 
 
 def worker_of(line: WorkerPipe, health_port: int) -> Worker:
-    """Return a worker that knows one workflow, not started yet."""
+    """Return a worker with one workflow, not started yet."""
     hatchet = Hatchet(config=client_config(line.options, health_port))
 
     @hatchet.task(
@@ -52,7 +52,7 @@ def worker_of(line: WorkerPipe, health_port: int) -> Worker:
 
 
 def end_with(line: WorkerPipe) -> None:
-    """Kill this process's group when the line ends. The group is of this process and its children alone."""
+    """Kill this process's group when the connection ends. The group has only this process and its children."""
     try:
         line.listen()
     finally:
@@ -60,7 +60,7 @@ def end_with(line: WorkerPipe) -> None:
 
 
 def work(health_port: int) -> None:
-    """Work until it is told to end, by a signal or by the end of its line."""
+    """Work until a signal or the end of the connection."""
     end = socket.socket(fileno=sys.stdin.fileno())
     line = WorkerPipe(end, end.makefile("rb"))
     if os.getpgid(0) != os.getpid():

@@ -1,7 +1,7 @@
-"""The line between the worker and whoever started it: rings go one way, what came of them goes the other.
+"""The connection between the worker and its parent: rings go one way, their results the other.
 
-It is a pair of connected sockets, one of which is the worker's standard input. So it has no address that others could reach, works on
-whatever node the two are, and ends for either when the other one is gone. What is said is lines of JSON, the options first.
+It is a pair of connected sockets, one of which is the worker's standard input. So no other process can connect to it, it works on any
+node, and it ends for each side when the other is gone. The messages are lines of JSON, the options first.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import BinaryIO
 
+import msgspec
 import orjson
 
 from owlclaw_ray.domain.json import JsonObject
@@ -35,14 +36,14 @@ class WorkerPipe:
     """The worker's end."""
 
     def __init__(self, end: socket.socket, lines: BinaryIO) -> None:
-        """Wait for the options on `lines`, which is what comes in at `end`; raises ValueError if the line ends before they came."""
+        """Read the options from `lines`, the file of `end`; raises ValueError if it ends before them."""
         self._end, self._lines = end, lines
         self._sending, self._numbers = threading.Lock(), count()
         self._waiting: dict[int, tuple[AbstractEventLoop, Future[JsonObject]]] = {}
-        self.options = HatchetOptions.of_json(self._lines.readline())
+        self.options = msgspec.json.decode(self._lines.readline(), type=HatchetOptions)
 
     def listen(self) -> None:
-        """Hand on answers until the line ends. It blocks."""
+        """Deliver answers until the connection ends. It blocks."""
         for line in self._lines:
             answer: JsonObject = orjson.loads(line)
             asked = self._waiting.get(int(str(answer["number"])))
@@ -51,9 +52,9 @@ class WorkerPipe:
                 loop.call_soon_threadsafe(_resolve, future, answer)
 
     async def ring(self, schedule_id: str) -> JsonObject:
-        """Have the runtime fire what is due of the schedule; return what it says.
+        """Have the runtime fire the schedule if it is due; return its answer.
 
-        Raises RuntimeUnavailableError if that failed, TimeoutError if it says nothing for some seconds.
+        Raises RuntimeUnavailableError if that failed, TimeoutError without an answer within ANSWER_SECONDS.
         """
         loop = asyncio.get_running_loop()
         number, future = next(self._numbers), loop.create_future()
@@ -71,7 +72,7 @@ class WorkerPipe:
 
 
 async def answer_rings(reader: StreamReader, writer: StreamWriter, ring: Ring) -> None:
-    """Be the runtime's end, until the worker's is gone."""
+    """Answer rings until the worker is gone."""
     ringing: set[Task[None]] = set()
     try:
         while line := await reader.readline():
@@ -92,7 +93,7 @@ async def _answer(rung: JsonObject, writer: StreamWriter, ring: Ring) -> None:
     except OwlClawError as error:
         said = {"error": str(error)}
     except Exception as error:
-        logger.exception("a ring of Hatchet failed; it rings again")
+        logger.exception("a ring from Hatchet failed; Hatchet retries it")
         said = {"error": type(error).__name__}
     writer.write(orjson.dumps({"number": rung["number"], **said}) + b"\n")
 

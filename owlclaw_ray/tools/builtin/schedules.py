@@ -72,7 +72,6 @@ class SchedulingTools:
                 schedule_id=ScheduleId(derived_id("sch", caller.idempotency_key)),
                 agent=caller.agent,
                 now=self._clock.now(),
-                next_fire=next_fire,
                 created_by_run=caller.run_id,
             )
         except ScheduleError as error:

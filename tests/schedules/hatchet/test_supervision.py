@@ -6,6 +6,7 @@ import subprocess
 import sys
 from itertools import pairwise
 
+import msgspec
 import psutil
 import pytest
 
@@ -139,7 +140,7 @@ def test_a_worker_ends_when_whoever_started_it_is_gone():
     options = HatchetOptions(token, "t", "http://127.0.0.1:1", "127.0.0.1:1", Tls("none"), "")
     ours, theirs = socket.socketpair()
     with ours:
-        ours.sendall(options.as_json() + b"\n")
+        ours.sendall(msgspec.json.encode(options) + b"\n")
 
     with theirs:
         ended = subprocess.run(command, stdin=theirs, capture_output=True, start_new_session=True, check=False)
@@ -150,4 +151,4 @@ def test_a_worker_ends_when_whoever_started_it_is_gone():
 
 def test_options_show_no_token_and_survive_the_pipe():
     assert "a-token" not in repr(OPTIONS)
-    assert HatchetOptions.of_json(OPTIONS.as_json()) == OPTIONS
+    assert msgspec.json.decode(msgspec.json.encode(OPTIONS), type=HatchetOptions) == OPTIONS

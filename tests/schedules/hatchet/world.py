@@ -9,8 +9,7 @@ from hatchet_sdk.contracts.v1 import workflows_pb2 as workflow_wire
 
 from owlclaw_ray.errors import RuntimeUnavailableError, UnknownAgentError
 from owlclaw_ray.schedules.alarm_sync import EngineAlarmClock, SyncPace
-from owlclaw_ray.schedules.cron import next_fire
-from owlclaw_ray.schedules.firings import StoreScheduleFirer
+from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.hatchet.alarms import HatchetAlarms
 from owlclaw_ray.schedules.hatchet.options import RING, HatchetOptions, Tls
 from owlclaw_ray.store.queries import RunFilter
@@ -119,9 +118,7 @@ class World:
 
 
 def firings_over(store, clock):
-    return StoreScheduleFirer(
-        store=store, wake=_nothing, cancel=_nothing, next_fire=next_fire, definitions=_NoDefinitions(), clock=clock
-    )
+    return ScheduleFirer(store=store, wake=_nothing, cancel=_nothing, definitions=_NoDefinitions(), clock=clock)
 
 
 async def all_runs(store):

@@ -1,21 +1,36 @@
-"""Where and how models are asked, as owlclaw.yaml and agent.yaml write it."""
+"""What owlclaw.yaml and agent.yaml say of models: where and how they are called, limits, prices, and routes (G2, G6)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
+from owlclaw_ray.configuration.limits import Count
 from owlclaw_ray.configuration.placeholders import PLACEHOLDER, has_stray_placeholder, names_in
-from owlclaw_ray.configuration.section import Section
+from owlclaw_ray.configuration.section import NonEmpty, Section
 from owlclaw_ray.domain.endpoint import Endpoint
+from owlclaw_ray.domain.model import Price
+from owlclaw_ray.domain.provider import ProviderLimits
+from owlclaw_ray.domain.trigger import MAX_TASK_TYPE
 
-_NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_Dollars: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Model: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"^\S+$")]
+
+
+def _chain(written: Any) -> Any:
+    return [written] if isinstance(written, str) else written
+
+
+TaskType: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_TASK_TYPE)]
+Chain: TypeAlias = Annotated[tuple[_Model, ...], BeforeValidator(_chain), Field(min_length=1)]
+"""A model, or a list of one and its fallbacks."""
+Routes: TypeAlias = dict[TaskType, Chain]
 
 
 class EndpointFile(Section):
@@ -27,7 +42,7 @@ class EndpointFile(Section):
     """`${NAME}`, a variable of the runtime."""
     api_key_env: str | None = None
     """The same, as the variable's name."""
-    api_version: _NonEmpty | None = None
+    api_version: NonEmpty | None = None
     extra_headers: dict[str, str] = Field(default_factory=dict)
     """`${NAME}` in a value is a variable of the runtime."""
 
@@ -75,7 +90,7 @@ class EndpointFile(Section):
         return headers
 
     def endpoint(self, provider: str) -> Endpoint:
-        """Return it as the domain says it."""
+        """Return the domain's struct."""
         key = f"${{{self.api_key_env}}}" if self.api_key_env else self.api_key or ""
         headers = tuple(self.extra_headers.items())
         return Endpoint(provider, self.api_base or "", key, self.api_version or "", headers)
@@ -87,3 +102,45 @@ class EndpointFile(Section):
         yield from ((("api_key",), variable) for variable in names_in(self.api_key or ""))
         for name, value in self.extra_headers.items():
             yield from ((("extra_headers", name), variable) for variable in names_in(value))
+
+
+class ProviderLimitsFile(Section):
+    """An entry of `models.limits`: it holds for its models in the place of what is known of them."""
+
+    models: Annotated[tuple[NonEmpty, ...], Field(min_length=1)]
+    """Patterns of model names."""
+    tools: Annotated[int, Field(ge=0)] | None = None
+    name_characters: Count | None = None
+    description_characters: Count | None = None
+    property_names: NonEmpty | None = None
+    """A regular expression that the names of parameters match as a whole."""
+    refused: tuple[NonEmpty, ...] = ()
+    """Keywords of schemas."""
+    typed: bool = False
+    """Whether an `enum` needs a `type` beside it."""
+
+    @field_validator("property_names")
+    @classmethod
+    def _expression(cls, pattern: str | None) -> str | None:
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise ValueError(f"is {pattern!r}, which is no regular expression: {error}") from error
+        return pattern
+
+    def limits(self) -> ProviderLimits:
+        """Return the domain's struct."""
+        return ProviderLimits(**{**self.model_dump(), "property_names": self.property_names or ""})
+
+
+class PriceFile(Section):
+    """An entry of `models.prices`, in US dollars for a million tokens."""
+
+    prompt: _Dollars
+    completion: _Dollars
+    cached: _Dollars | None = None
+    """Of a prompt, those that the provider had in its cache; none: as all others."""
+
+    def price(self) -> Price:
+        """Return the domain's struct."""
+        return Price(**self.model_dump())
