@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from owlclaw_ray.domain.agent import AgentRef
     from owlclaw_ray.domain.tool import ToolError, ToolResult
     from owlclaw_ray.errors import ApprovalNeededError, ConfigurationError, OwlClawError
+    from owlclaw_ray.tools.adapter import CallTarget
     from owlclaw_ray.tools.context import ToolContext
     from owlclaw_ray.tools.hooks import Change, Deny, ToolUse
-    from owlclaw_ray.tools.target import CallTarget
 
 __all__ = [
     "AgentRef",
@@ -34,7 +34,7 @@ __all__ = [
 _MODULES = {
     "AgentRef": "owlclaw_ray.domain.agent",
     "ApprovalNeededError": "owlclaw_ray.errors",
-    "CallTarget": "owlclaw_ray.tools.target",
+    "CallTarget": "owlclaw_ray.tools.adapter",
     "Change": "owlclaw_ray.tools.hooks",
     "ConfigurationError": "owlclaw_ray.errors",
     "Deny": "owlclaw_ray.tools.hooks",

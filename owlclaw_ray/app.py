@@ -10,12 +10,11 @@ from pydantic import BaseModel
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.errors import ConfigurationError, Problem
-from owlclaw_ray.tools.adapter import ToolAdapter
+from owlclaw_ray.tools.adapter import Target, ToolAdapter
 from owlclaw_ray.tools.hooks import HookPoint
 from owlclaw_ray.tools.registry import ToolOptions, ToolRegistry
 from owlclaw_ray.tools.sources import definitions_of
 from owlclaw_ray.tools.tags import kept_tags
-from owlclaw_ray.tools.target import Target
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Mask = TypeVar("_Mask", bound=Callable[[JsonValue], JsonValue])

@@ -6,8 +6,10 @@ import difflib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from jsonschema import ValidationError
+import orjson
+from jsonschema import Draft202012Validator, ValidationError, validators
 from jsonschema.protocols import Validator
 from msgspec import Struct
 from pydantic import BaseModel
@@ -16,8 +18,67 @@ from pydantic import ValidationError as ModelError
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.errors import ToolArgumentsError
 from owlclaw_ray.kernel.json_limits import KEPT, JsonLimitError, check_limits
-from owlclaw_ray.tools.schema_words import allowed, given
-from owlclaw_ray.tools.validator import validator_of
+from owlclaw_ray.tools.expression import expression
+
+_SHOWN_CHARACTERS = 80
+
+
+def allowed(schema: JsonObject) -> str:
+    """Return what the schema allows, such as `integer, at least 1, at most 20`."""
+    if "enum" in schema:
+        return "one of " + ", ".join(given(value) for value in schema["enum"])
+    parts = [str(schema.get("type", "any JSON value"))]
+    parts += [words.format(schema[key]) for key, words in _BOUNDS if key in schema]
+    if schema.get("type") == "array" and isinstance(schema.get("items"), dict) and "type" in schema["items"]:
+        parts[0] += f" of {schema['items']['type']}"
+    if schema.get("type") == "object" and schema.get("properties"):
+        parts.append("with " + ", ".join(schema["properties"]))
+    return ", ".join(parts)
+
+
+_BOUNDS = (
+    ("minimum", "at least {}"),
+    ("exclusiveMinimum", "more than {}"),
+    ("maximum", "at most {}"),
+    ("exclusiveMaximum", "less than {}"),
+    ("multipleOf", "a multiple of {}"),
+    ("minLength", "at least {} characters"),
+    ("maxLength", "at most {} characters"),
+    ("pattern", "matching {}"),
+    ("format", "in the format {}"),
+    ("minItems", "at least {} items"),
+    ("maxItems", "at most {} items"),
+)
+
+
+def given(value: JsonValue) -> str:
+    """Return the value as JSON, shortened."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
+
+
+_KEPT_SCHEMAS = 4_096
+"""Schemas, those that were used last."""
+
+
+def validator_of(schema: JsonObject) -> Validator:
+    """Return the validator of a schema: the same one for equal schemas."""
+    return _compiled(orjson.dumps(schema))
+
+
+def _search(_validator: Validator, pattern: str, instance: JsonValue, _schema: JsonObject) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and not expression(pattern).found_in(instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+_Validator: type[Validator] = validators.extend(Draft202012Validator, {"pattern": _search})  # type: ignore[no-untyped-call]
+"""Matches patterns in linear time, and compiles each once."""
+
+
+@lru_cache(maxsize=_KEPT_SCHEMAS)
+def _compiled(encoded: bytes) -> Validator:
+    return _Validator(orjson.loads(encoded))
+
 
 _MAX_DEPTH = 100
 """Levels of arguments, as of everything that is stored."""

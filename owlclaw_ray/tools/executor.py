@@ -18,17 +18,15 @@ from owlclaw_ray.errors import ApprovalNeededError, RetryableError, ToolArgument
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.log_context import about
 from owlclaw_ray.policy.permission import DENIED
-from owlclaw_ray.tools.adapter import ReportsOutcome, TargetsCalls, ToolAdapter
+from owlclaw_ray.tools.adapter import CallTarget, ReportsOutcome, TargetsCalls, ToolAdapter, target_of
 from owlclaw_ray.tools.arguments import Arguments, as_object, decode_arguments
 from owlclaw_ray.tools.artifacts import ArtifactStore
 from owlclaw_ray.tools.deadline import DeadlineReachedError, call_within, run_within
-from owlclaw_ray.tools.failure import ToolFailureError
+from owlclaw_ray.tools.failure import ToolFailureError, plain_error, short_message
 from owlclaw_ray.tools.hooks import HookDeniedError, HookFacts, HookPoint, Hooks, use_of
 from owlclaw_ray.tools.json_result import NotJsonError, to_json
 from owlclaw_ray.tools.large_output import INLINE_BYTES, INLINE_LIMIT, LargeOutput
-from owlclaw_ray.tools.returned_error import plain_error, short_message
 from owlclaw_ray.tools.sources import ToolSources
-from owlclaw_ray.tools.target import CallTarget, target_of
 
 _T = TypeVar("_T")
 _logger = logging.getLogger(__name__)

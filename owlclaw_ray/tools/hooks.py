@@ -20,9 +20,9 @@ from owlclaw_ray.domain.tool_call import Stage, ToolInvocation
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.tools.context import ToolContext
 from owlclaw_ray.tools.deadline import DeadlineReachedError, call_within, run_within
+from owlclaw_ray.tools.failure import short_message
 from owlclaw_ray.tools.json_result import NotJsonError, to_json
 from owlclaw_ray.tools.large_output import bounded
-from owlclaw_ray.tools.returned_error import short_message
 from owlclaw_ray.tools.tags import tags_problems
 
 HOOK_SECONDS = 5.0

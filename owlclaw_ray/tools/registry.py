@@ -17,16 +17,21 @@ from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition, ToolOrigin
 from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.tools.adapter import CallTarget, Target, check_target, target_of
 from owlclaw_ray.tools.arguments import Arguments, HandlerArguments, as_model, as_object, decode_arguments
 from owlclaw_ray.tools.context import ToolContext
-from owlclaw_ray.tools.docstring import parse_docstring
 from owlclaw_ray.tools.hooks import Hooks
 from owlclaw_ray.tools.names import canonical_name, namespace_problems, tool_name_problems, wire_name
 from owlclaw_ray.tools.schema import plain_schema
-from owlclaw_ray.tools.signature import Parameters, arguments_of_function, read_parameters, schema_of_model
+from owlclaw_ray.tools.signature import (
+    Parameters,
+    arguments_of_function,
+    parse_docstring,
+    read_parameters,
+    schema_of_model,
+)
 from owlclaw_ray.tools.states import StateProviders
 from owlclaw_ray.tools.tags import tags_problems
-from owlclaw_ray.tools.target import CallTarget, Target, check_target, target_of
 
 
 class RegisteredTool(Struct, frozen=True):

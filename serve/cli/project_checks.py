@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 from owlclaw_ray.counting import counted
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, OwlClawError, RuntimeUnavailableError, install_hint
-from owlclaw_ray.tools.environment import child_environment
 from owlclaw_ray.tools.mcp.options import Address, Command, shown_target
+from owlclaw_ray.tools.programs import child_environment
 from serve.cli.findings import CheckFinding, fail, failures, ok, warn
 from serve.tool_advice import KnownNames, added, tool_advice
 

@@ -40,7 +40,7 @@ from owlclaw_ray.tools.agents.toolset import DeclaredAgentTools
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.code.options import CodeOptions
 from owlclaw_ray.tools.code.toolset import CodeTools
-from owlclaw_ray.tools.declarative.file import ToolFile
+from owlclaw_ray.tools.declarative.tool import ToolFile
 from owlclaw_ray.tools.large_output import INLINE_BYTES
 from owlclaw_ray.wire import ScheduleRequest
 from serve.cli.entry import build_cli

@@ -1,6 +1,6 @@
 import inspect
 
-from owlclaw_ray.tools.docstring import parse_docstring
+from owlclaw_ray.tools.signature import parse_docstring
 
 
 def test_google_style_gives_summary_and_parameters():

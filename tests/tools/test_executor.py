@@ -19,8 +19,7 @@ from owlclaw_ray.ids import RunId, ToolCallId
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.arguments import decode_arguments
 from owlclaw_ray.tools.executor import LocalExecutor
-from owlclaw_ray.tools.failure import ToolFailureError
-from owlclaw_ray.tools.returned_error import RESERVED
+from owlclaw_ray.tools.failure import RESERVED, ToolFailureError
 from owlclaw_ray.tools.sources import ToolSources
 from tests.properties import examples
 

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray.errors import ConfigurationError
+from owlclaw_ray.tools.arguments import allowed
 from owlclaw_ray.tools.schema import plain_schema
-from owlclaw_ray.tools.schema_words import allowed
 
 
 def refused(schema):

@@ -11,10 +11,9 @@ from jsonschema import Draft202012Validator
 from owlclaw_ray import OwlClaw
 from owlclaw_ray.errors import ToolArgumentsError
 from owlclaw_ray.kernel.json_limits import KEPT
-from owlclaw_ray.tools import validator
-from owlclaw_ray.tools.arguments import Arguments, as_object
+from owlclaw_ray.tools import arguments as argument_module
+from owlclaw_ray.tools.arguments import Arguments, as_object, validator_of
 from owlclaw_ray.tools.registry import ToolOptions
-from owlclaw_ray.tools.validator import validator_of
 
 PLACE = {
     "type": "object",
@@ -45,11 +44,11 @@ def test_a_call_compiles_nothing():
     app = OwlClaw("shop")
     options = ToolOptions("readonly", "pure", input_schema={"type": "object", "properties": {"n": PLACE}})
     tool = app.registry.add("pay", lambda given: given, options)
-    compiled = validator._compiled.cache_info().misses
+    compiled = argument_module._compiled.cache_info().misses
     for _ in range(100):
         tool.arguments.read("shop.pay", '{"n": {"city": "Graz"}}')
 
-    assert validator._compiled.cache_info().misses == compiled
+    assert argument_module._compiled.cache_info().misses == compiled
 
 
 def test_more_expressions_than_the_interpreter_keeps_are_compiled_once(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from itertools import islice
@@ -10,12 +11,50 @@ from pathlib import Path
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.tools.code.arguments import Search
-from owlclaw_ray.tools.code.glob import glob_pattern
-from owlclaw_ray.tools.code.matchers import Matcher
+from owlclaw_ray.tools.code.matchers import LineQuery, Matcher
 from owlclaw_ray.tools.code.path_policy import Access, PathPolicy
-from owlclaw_ray.tools.code.query import LineQuery
-from owlclaw_ray.tools.expression import Expression
+from owlclaw_ray.tools.expression import Expression, whole_text
 from owlclaw_ray.tools.failure import ToolFailureError
+
+_GLOB_PART = re.compile(r"\*\*/|\*\*|\*|\?|\[(?>[!^]?)[^/][^\]/]*\]|\{[^{}]*\}|.", re.DOTALL)
+
+
+def glob_pattern(glob: str) -> Expression:
+    """Return what matches a whole path below the folder, with slashes; a glob without a slash is about the name alone."""
+    body = "".join(map(_translated, _GLOB_PART.findall(glob.removeprefix("/").removeprefix("./"))))
+    anywhere = "" if "/" in glob else "(?:.*/)?"
+    return whole_text(f"{anywhere}{body}")
+
+
+_RANGE = re.compile(r"(.)-(.)|(.)", re.DOTALL)
+_WILDCARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+
+
+def _translated(part: str) -> str:
+    if part in _WILDCARDS:
+        return _WILDCARDS[part]
+    if part.startswith("[") and len(part) > 1:
+        return _glob_class(part)
+    if part.startswith("{") and len(part) > 1:
+        choices = part[1:-1].split(",")
+        return "(?:" + "|".join("".join(map(_translated, _GLOB_PART.findall(one))) for one in choices) + ")"
+    return "".join(map(_glob_literal, part))
+
+
+def _glob_class(part: str) -> str:
+    negated = "^" if part[1] in "!^" else ""
+    ranges = _RANGE.findall(part[1 + bool(negated) : -1])
+    if any(low > high for low, high, _ in ranges if low):
+        return "".join(map(_glob_literal, part))
+    inside = "".join(
+        f"{_glob_literal(low)}-{_glob_literal(high)}" if low else _glob_literal(one) for low, high, one in ranges
+    )
+    return f"[[{negated}{inside}]&&[^/]]"
+
+
+def _glob_literal(character: str) -> str:
+    return f"\\x{{{ord(character):x}}}"
+
 
 LINE_CHARACTERS = 500
 _NOT_ENTERED = frozenset({".git"})

@@ -13,9 +13,10 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
 from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.errors import ApprovalNeededError
+from owlclaw_ray.tools.adapter import CallTarget
 from owlclaw_ray.tools.arguments import Arguments
 from owlclaw_ray.tools.code import arguments as models
-from owlclaw_ray.tools.code.edit_file import edit_file
+from owlclaw_ray.tools.code.edits import edit_file, write_file
 from owlclaw_ray.tools.code.list_dir import list_dir
 from owlclaw_ray.tools.code.matchers import Matcher, PythonMatcher, Ripgrep
 from owlclaw_ray.tools.code.options import CodeOptions
@@ -23,13 +24,10 @@ from owlclaw_ray.tools.code.path_policy import Access, PathPolicy
 from owlclaw_ray.tools.code.read_file import read_file
 from owlclaw_ray.tools.code.run_command import Commands
 from owlclaw_ray.tools.code.search import search
-from owlclaw_ray.tools.code.write_file import write_file
-from owlclaw_ray.tools.environment import child_environment
 from owlclaw_ray.tools.large_output import INLINE_LIMIT
 from owlclaw_ray.tools.process import ProgramLimits
-from owlclaw_ray.tools.programs import GRACE_SECONDS, environment_of, less_grace
+from owlclaw_ray.tools.programs import GRACE_SECONDS, child_environment, environment_of, less_grace
 from owlclaw_ray.tools.signature import arguments_of_model
-from owlclaw_ray.tools.target import CallTarget
 
 _READ_RESULT_BYTES = 64 * 1024
 

@@ -15,11 +15,16 @@ from owlclaw_ray.configuration.yaml_document import dotted
 from owlclaw_ray.domain.environment import name_problem
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.errors import ConfigurationError, Problem
-from owlclaw_ray.tools.declarative.file import ToolFile
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions
-from owlclaw_ray.tools.declarative.template import code_with_field, field_problem, fields_of, program_of_stdin
-from owlclaw_ray.tools.declarative.tool import DeclarativeTool
-from owlclaw_ray.tools.environment import child_environment
+from owlclaw_ray.tools.declarative.tool import (
+    DeclarativeTool,
+    ToolFile,
+    code_with_field,
+    field_problem,
+    fields_of,
+    program_of_stdin,
+)
+from owlclaw_ray.tools.programs import child_environment
 from owlclaw_ray.tools.schema import plain_schema
 from owlclaw_ray.tools.tags import tag_problems
 

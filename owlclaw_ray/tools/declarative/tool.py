@@ -2,24 +2,144 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated, Literal
 
 import orjson
 from msgspec.structs import replace
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition, ToolResult
 from owlclaw_ray.domain.tool_call import ToolInvocation
+from owlclaw_ray.errors import ToolArgumentsError
+from owlclaw_ray.tools.adapter import CallTarget, target_of
 from owlclaw_ray.tools.arguments import Arguments, as_object, decode_arguments
-from owlclaw_ray.tools.declarative.file import ToolFile, WrittenResult
-from owlclaw_ray.tools.declarative.template import filled_arguments, with_defaults
+from owlclaw_ray.tools.declarative.commands import WordRole, roles
+from owlclaw_ray.tools.declarative.options import OUTPUT_BYTES
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.process import Program, ProgramEnd, ProgramLimits, run_program
 from owlclaw_ray.tools.programs import GRACE_SECONDS, check_end, environment_of, less_grace
-from owlclaw_ray.tools.target import CallTarget, target_of
+
+_NonEmpty = Annotated[str, Field(min_length=1)]
+_Bytes = Annotated[int, Field(ge=1, le=10 * 1024 * 1024)]
+
+
+class ToolFile(BaseModel):
+    """What a file may say."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    name: _NonEmpty
+    """Canonical, with a dot."""
+    description: _NonEmpty
+    input_schema: JsonObject
+    permission: Literal["readonly", "write"]
+    tags: list[_NonEmpty] = []
+    command_type: Literal["exec"] = "exec"
+    command: _NonEmpty
+    """The program; with a slash in it, from the file's folder on. No shell reads it."""
+    args: list[str] = []
+    """May hold `{{field}}`."""
+    working_dir: _NonEmpty | None = None
+    env_allowlist: list[str] = []
+    timeout_ms: Annotated[int, Field(ge=1)] | None = None
+    stdout_limit_bytes: _Bytes = OUTPUT_BYTES
+    stderr_limit_bytes: _Bytes = OUTPUT_BYTES
+
+
+class WrittenError(BaseModel):
+    """An error, as a program writes it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    type: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")] = "execution_failed"
+    message: str
+    retryable: bool = False
+    details: object = None
+
+
+class WrittenResult(BaseModel):
+    """A result, as a program writes it to its stdout."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    tool_call_id: str | None = None
+    """Not needed: the result belongs to the call that the program was started for."""
+    content: object = None
+    is_error: bool = False
+    error: WrittenError | None = None
+    metadata: JsonObject = {}
+
+
+_FIELD = re.compile(r"\{\{([^{}]*)\}\}")
+_SCALARS = frozenset({"string", "integer", "number", "boolean"})
+
+
+def fields_of(text: str) -> tuple[str, ...]:
+    """Return the fields that a text names, in order."""
+    return tuple(found[1] for found in _FIELD.finditer(text))
+
+
+def field_problem(name: str, schema: JsonObject) -> str:
+    """Return why a field cannot be used in a command, or nothing."""
+    properties = schema.get("properties", {})
+    if name not in properties:
+        return f"{{{{{name}}}}} is no property of input_schema; there are: {', '.join(properties) or 'none'}"
+    node = properties[name]
+    if node.get("type") not in _SCALARS:
+        return f"{{{{{name}}}}} is of type {node.get('type')}: only {', '.join(sorted(_SCALARS))} can be put into a command"
+    if name not in schema.get("required", ()) and "default" not in node:
+        return f"{{{{{name}}}}} may be absent: make it required, or give it a default"
+    return ""
+
+
+def code_with_field(command: str, args: Sequence[str]) -> int | None:
+    """Return the place of the first argument that a program runs, or that says what it runs, and that holds a field; None if
+    there is none.
+    """
+    told = zip(args, roles([command, *args])[1:], strict=True)
+    return next((place for place, (arg, role) in enumerate(told) if role is WordRole.CODE and fields_of(arg)), None)
+
+
+def program_of_stdin(command: str, args: Sequence[str]) -> int | None:
+    """Return the place, from the command on, of the first program that would run what comes on its stdin; None if there is none."""
+    return next((place for place, role in enumerate(roles([command, *args])) if role is WordRole.STDIN), None)
+
+
+def filled_arguments(tool: str, command: str, args: Sequence[str], arguments: JsonObject) -> list[str]:
+    """Return the argument list. Raises ToolArgumentsError for a value that the program would take for an option."""
+    filled: list[str] = []
+    for arg, role in zip(args, roles([command, *args])[1:], strict=True):
+        first = _FIELD.match(arg)
+        text = _FIELD.sub(lambda found: _text(tool, found[1], arguments[found[1]]), arg)
+        if first is not None and role is not WordRole.FREE:
+            _refuse_option(tool, first[1], text)
+        filled.append(text)
+    return filled
+
+
+def with_defaults(arguments: JsonObject, schema: JsonObject) -> JsonObject:
+    """Return the arguments with the defaults of what is absent."""
+    properties = schema.get("properties", {})
+    return {name: node["default"] for name, node in properties.items() if "default" in node} | arguments
+
+
+def _refuse_option(tool: str, name: str, text: str) -> None:
+    if text.startswith("-"):
+        raise ToolArgumentsError(tool, [f"{name}: begins with '-', and the program would take it for an option"])
+
+
+def _text(tool: str, name: str, value: JsonValue) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    if "\0" in text:
+        raise ToolArgumentsError(tool, [f"{name}: holds a NUL character, which no program can be given"])
+    return text
+
 
 _SHOWN_CHARACTERS = 500
 _logger = logging.getLogger(__name__)

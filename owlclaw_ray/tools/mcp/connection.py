@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any, cast
@@ -25,18 +25,60 @@ from mcp_types import (
 )
 from msgspec import Struct
 
-from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.configuration.placeholders import PLACEHOLDER, names_in
+from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import CallProgress
 from owlclaw_ray.domain.tracing import HEADER
-from owlclaw_ray.errors import ConfigurationError
+from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.retry import RetryPolicy
-from owlclaw_ray.tools.environment import child_environment
+from owlclaw_ray.ledger.redaction import MIN_SECRET_CHARACTERS
 from owlclaw_ray.tools.mcp.api import McpCall, McpProblem, McpState, McpTrouble
 from owlclaw_ray.tools.mcp.options import Command, Endpoint, McpOptions
-from owlclaw_ray.tools.mcp.secrets import Secrets
 from owlclaw_ray.tools.mcp.stdio import ServerProcess
 from owlclaw_ray.tools.mcp.tool_screen import ToolScreen
+from owlclaw_ray.tools.programs import child_environment
+
+_HIDDEN = "[secret]"
+
+
+class Secrets:
+    """The values of variables that were filled in."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._values: set[str] = set()
+
+    def fill(self, text: str, where: str) -> str:
+        """Return the text with the values of its variables; raises ConfigurationError for those that are not set."""
+        missing = [name for name in names_in(text) if name not in self._environ]
+        if missing:
+            what = f"the variable {missing[0]} is not set"
+            raise ConfigurationError([Problem(where, what, "set it where the runtime is started")])
+        self._values.update(self._environ[name] for name in names_in(text))
+        return PLACEHOLDER.sub(lambda found: self._environ[found[1]], text)
+
+    def filled(self, pairs: Iterable[tuple[str, str]], where: str) -> dict[str, str]:
+        """Return the mapping with every value filled."""
+        return {name: self.fill(text, f"{where}.{name}") for name, text in pairs}
+
+    def hide(self, text: str) -> str:
+        """Return the text without the values."""
+        for value in sorted(self._values, key=len, reverse=True):
+            if len(value) >= MIN_SECRET_CHARACTERS:
+                text = text.replace(value, _HIDDEN)
+        return text
+
+    def hide_in(self, value: JsonValue) -> JsonValue:
+        """Return the JSON value with the values hidden in all its texts."""
+        if isinstance(value, str):
+            return self.hide(value)
+        if isinstance(value, list):
+            return [self.hide_in(each) for each in value]
+        if isinstance(value, dict):
+            return {self.hide(key): self.hide_in(each) for key, each in value.items()}
+        return value
+
 
 _MAX_PAGES = 100
 _MAX_ATTEMPTS = 1_000_000

@@ -3,17 +3,57 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
+
+import psutil
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import CallProgress
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.tools.mcp.api import McpCall, McpCatalog, McpProblem, McpServerView, McpState, McpTrouble
-from owlclaw_ray.tools.mcp.callers import caller_ended
 from owlclaw_ray.tools.mcp.connection import Connection
 from owlclaw_ray.tools.mcp.options import Command, Endpoint, McpOptions, McpServerOptions, shown_target
 from owlclaw_ray.tools.mcp.server_tools import ServerTools, offering_of
+
+_LOOK_SECONDS = 0.5
+
+
+@asynccontextmanager
+async def caller_ended(pid: int) -> AsyncIterator[asyncio.Future[None]]:
+    """Have a future that is done when the process ends; it never is for 0 and for this process."""
+    loop = asyncio.get_running_loop()
+    if pid in {0, os.getpid()}:
+        yield loop.create_future()
+        return
+    watching = asyncio.ensure_future(_end(pid))
+    try:
+        yield watching
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+
+async def _end(pid: int) -> None:
+    if sys.platform != "linux":
+        while psutil.pid_exists(pid):  # noqa: ASYNC110 (nobody tells of another process's end here)
+            await asyncio.sleep(_LOOK_SECONDS)
+        return
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    try:
+        loop.add_reader(descriptor, ended.set)
+        await ended.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 class ConnectionLeases:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 import orjson
@@ -12,12 +14,138 @@ from msgspec import Struct
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition
 from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.models.sanitise import inspect, neutralise, sanitise
 from owlclaw_ray.tools.mcp.api import LeftOut
-from owlclaw_ray.tools.mcp.foreign_schema import check_name, harmless_schema, prose
-from owlclaw_ray.tools.mcp.names import canonical_mcp_name
 from owlclaw_ray.tools.mcp.options import Address, Annotations, McpServerOptions, ToolRule
-from owlclaw_ray.tools.names import tool_name_problems
+from owlclaw_ray.tools.names import tool_name_problems, wire_name
 from owlclaw_ray.tools.schema import plain_schema
+
+PREFIX = "mcp."
+SERVER_NAME = r"^[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*$"
+_WIRE_LENGTH = 64
+_DIGEST = 8
+_ESCAPED = re.compile(r"_x([0-9A-F]{2})")
+_PLAIN = re.compile(r"[A-Za-z0-9_-]")
+_NEEDS_ESCAPE = re.compile(r"_(?=x[0-9A-F]{2})")
+
+
+def canonical_mcp_name(server: str, tool: str) -> str:
+    """Return the canonical name of a server's tool.
+
+    What no name may have is spelled `_xHH`, a byte of UTF-8 each; `raw_tool` is the way back. A name that is too long for model
+    providers is cut and ends in a digest of the whole: then only the definition's metadata knows it.
+    """
+    name = f"{PREFIX}{server}.{escaped(tool)}"
+    excess = len(wire_name(name)) - _WIRE_LENGTH
+    if excess <= 0:
+        return name
+    digest = hashlib.sha256(tool.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
+    start = len(PREFIX) + len(server) + 1
+    kept = escaped(tool)
+    while len(wire_name(f"{PREFIX}{server}.{kept}-{digest}")) > _WIRE_LENGTH:
+        kept = kept[:-1]
+    return f"{name[:start]}{kept.rstrip('.')}-{digest}"
+
+
+def escaped(tool: str) -> str:
+    """Return the name with letters, digits, `_`, `-` and single dots inside it as they are, and everything else as `_xHH`."""
+    marked = _NEEDS_ESCAPE.sub("_x5F", tool)
+    last = len(marked) - 1
+    return "".join(
+        each
+        if _PLAIN.fullmatch(each) or (each == "." and 0 < index < last and marked[index - 1] != ".")
+        else "".join(f"_x{byte:02X}" for byte in each.encode("utf-8", "surrogatepass"))
+        for index, each in enumerate(marked)
+    )
+
+
+def raw_tool(name: str) -> str:
+    """Return what `escaped` was given."""
+    parts = _ESCAPED.split(name)
+    encoded = b"".join(
+        bytes.fromhex(part) if index % 2 else part.encode("utf-8", "surrogatepass") for index, part in enumerate(parts)
+    )
+    return encoded.decode("utf-8", "surrogatepass")
+
+
+DESCRIPTION_CHARACTERS = 4_096
+_NAME_CHARACTERS = 200
+_VALUE_CHARACTERS = 1_000
+_BETWEEN_WORDS = re.compile(r"[\W_]+")
+_CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_SENT = ("enum", "pattern", "format", "required")
+"""What of a schema, beside names of properties, calls are made of or checked by."""
+_SHOWN = ("default", "examples")
+
+
+def prose(text: str) -> str:
+    """Return what a server says of itself, for a model."""
+    return neutralise(text)[:DESCRIPTION_CHARACTERS]
+
+
+def injection_in(text: str, most: int = _VALUE_CHARACTERS) -> str | None:
+    """Return why a text cannot be passed on as it is; None if it can. Words are told apart however they are written together."""
+    if len(text) > most:
+        return f"is longer than {most} characters"
+    if sanitise(text) != text:
+        return "has hidden characters"
+    found = inspect(text) or inspect(_BETWEEN_WORDS.sub(" ", _CAMEL.sub(" ", text)))
+    return f"holds {found[0].attempt.value}" if found else None
+
+
+def check_name(name: str, where: str) -> None:
+    """Raise ConfigurationError for a name that tries to be more than one."""
+    why = injection_in(name, _NAME_CHARACTERS)
+    if why is not None:
+        raise ConfigurationError([Problem(where, f"{sanitise(name)[:60]!r} {why}", "a server cannot name things so")])
+
+
+def harmless_schema(schema: JsonObject, where: str) -> JsonObject:
+    """Return a plain schema as a model may read it.
+
+    Raises ConfigurationError for names and values that calls are made of, and that try to be more than that.
+    """
+    harmless: JsonObject = {}
+    for key, value in schema.items():
+        place = f"{where}.{key}"
+        if key == "description":
+            harmless[key] = prose(str(value))
+        elif key == "properties":
+            for name in value:
+                check_name(name, f"{where}: the name of a property")
+            harmless[key] = {name: harmless_schema(each, f"{place}.{name}") for name, each in value.items()}
+        elif key in {"items", "additionalProperties"} and isinstance(value, dict):
+            harmless[key] = harmless_schema(value, place)
+        elif key in _SHOWN:
+            if all(injection_in(text) is None for text in _texts(value)):
+                harmless[key] = value
+        else:
+            if key in _SENT:
+                _check_values(value, place)
+            harmless[key] = value
+    return harmless
+
+
+def _check_values(value: JsonValue, where: str) -> None:
+    for text in _texts(value):
+        why = injection_in(text)
+        if why is not None:
+            what = f"{sanitise(text)[:60]!r} {why}"
+            raise ConfigurationError([Problem(where, what, "a model has to read it and send it back as it is")])
+
+
+def _texts(value: JsonValue) -> Iterator[str]:
+    """Yield all texts of a JSON value, names of objects' members too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for each in value:
+            yield from _texts(each)
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield name
+            yield from _texts(each)
+
 
 RAW_NAME, SERVER = "raw_name", "server"
 """Keys of a definition's metadata: how the server calls the tool, and the server."""

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from owlclaw_ray.errors import ToolArgumentsError
-from owlclaw_ray.tools.code.glob import glob_pattern
-from owlclaw_ray.tools.code.matchers import PythonMatcher, Ripgrep
-from owlclaw_ray.tools.code.query import LineQuery
+from owlclaw_ray.tools.code.matchers import LineQuery, PythonMatcher, Ripgrep
+from owlclaw_ray.tools.code.search import glob_pattern
 from owlclaw_ray.tools.failure import ToolFailureError
 
 RIPGREP = shutil.which("rg")

@@ -12,7 +12,7 @@ from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.tools.composition import declared_tools
 from owlclaw_ray.tools.declarative.loader import load_tools, load_usable_tools
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions
-from owlclaw_ray.tools.declarative.template import code_with_field
+from owlclaw_ray.tools.declarative.tool import code_with_field
 from owlclaw_ray.tools.host import HostTools
 
 SCHEMA = {

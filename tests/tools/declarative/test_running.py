@@ -12,7 +12,7 @@ from owlclaw_ray.errors import ToolArgumentsError
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.declarative.loader import load_tools
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions
-from owlclaw_ray.tools.declarative.template import filled_arguments
+from owlclaw_ray.tools.declarative.tool import filled_arguments
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.sources import ToolSources
 from tests.tools.code.conftest import invocation

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from owlclaw_ray.tools.mcp.names import canonical_mcp_name, escaped, raw_tool
+from owlclaw_ray.tools.mcp.server_tools import canonical_mcp_name, escaped, raw_tool
 from owlclaw_ray.tools.names import tool_name_problems, wire_name
 
 CHARACTERS = st.characters(exclude_categories=["Cs"])

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from owlclaw_ray.tools.failure import ToolFailureError
-from owlclaw_ray.tools.mcp.result import content_of
+from owlclaw_ray.tools.mcp.adapter import content_of
 
 TEXT = {"type": "text", "text": "hello"}
 PIXEL = base64.b64encode(b"pixel").decode()
