@@ -76,6 +76,8 @@ class BatchRoutes:
 
 def _parsed(request: Request, item: Any, *, large: bool) -> TriggerRequest | OwlClawError:
     """Return a trigger of the batch, or why it is none."""
+    if isinstance(item, dict) and item.get("idempotency_key", "") is None:
+        item = {name: value for name, value in item.items() if name != "idempotency_key"}  # null is none
     try:
         asked = checked(item, wire.BatchTrigger)
         agent, key = agent_of(request, asked["agent"]), asked.get("idempotency_key")

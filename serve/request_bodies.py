@@ -10,6 +10,7 @@ from typing import Annotated, Any, NotRequired, TypeVar, cast, get_args, get_ori
 import orjson
 from msgspec import Meta, Struct, ValidationError, convert
 
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.errors import Problem
 from owlclaw_ray.kernel.json_limits import KEPT, JsonLimitError
@@ -59,7 +60,10 @@ def checked(value: JsonValue, shape: type[Body]) -> Body:
             pass
     if not isinstance(value, dict):
         what = f"must be a JSON object, not {_kind(value)}"
-        raise InvalidRequestError([Problem("body", what, f"an object with {', '.join(fields)}")])
+        right = f"an object with {', '.join(fields)}"
+        if "payload" in fields:
+            right = 'put it into a field: {"payload": …}'
+        raise InvalidRequestError([Problem("body", what, right)])
     problems = [_unknown(name, fields) for name in value if name not in fields]
     found: dict[str, Any] = {}
     for name, field in fields.items():
@@ -67,7 +71,7 @@ def checked(value: JsonValue, shape: type[Body]) -> Body:
             try:
                 found[name] = _read(value[name], field)
             except (ValidationError, ValueError):
-                problems.append(Problem(f"body.{name}", f"is {_shown(value[name])}", field.right))
+                problems.append(Problem(f"body.{name}", _shown(value[name]), field.right))
         elif field.required:
             problems.append(Problem(f"body.{name}", "is missing", field.right))
     if problems:
@@ -110,7 +114,13 @@ def _unknown(name: str, fields: Mapping[str, _Field]) -> Problem:
 
 def _shown(value: JsonValue) -> str:
     text = orjson.dumps(value).decode()
-    return text if len(text) <= _SHOWN else _kind(value)
+    if len(text) <= _SHOWN:
+        return f"is {text}"
+    if isinstance(value, str):
+        return f"is a text of {counted(len(value), 'character')}"
+    if isinstance(value, list):
+        return f"is an array of {counted(len(value), 'item')}"
+    return f"is {_kind(value)}"
 
 
 def _kind(value: JsonValue) -> str:

@@ -126,9 +126,9 @@ async def test_a_body_that_is_no_object_is_refused(http: httpx.AsyncClient):
     response = await http.post(TRIGGERS, json=["payload"])
 
     assert response.status_code == 422
-    (problem,) = response.json()["problems"]
-    assert (problem["where"], problem["what"]) == ("body", "must be a JSON object, not an array")
-    assert problem["fix"].startswith("an object with payload, focus, kind")
+    assert response.json()["problems"] == [
+        {"where": "body", "what": "must be a JSON object, not an array", "fix": 'put it into a field: {"payload": …}'}
+    ]
 
 
 async def test_every_wrong_field_is_named_with_what_is_right(http: httpx.AsyncClient):
@@ -274,13 +274,34 @@ async def test_an_admission_that_makes_no_sense_is_refused(
     assert (await http.get("/v1/runs")).json()["runs"] == []
 
 
+async def test_a_focus_that_is_too_long_is_refused_with_its_length(http: httpx.AsyncClient):
+    response = await http.post(TRIGGERS, json={"focus": "x" * 501})
+
+    assert response.json()["problems"] == [
+        {
+            "where": "body.focus",
+            "what": "is a text of 501 characters",
+            "fix": "a text of up to 500 characters, without NUL",
+        }
+    ]
+
+
+async def test_a_key_that_is_null_in_a_batch_is_none(http: httpx.AsyncClient):
+    response = await http.post(
+        "/v1/triggers:batch", json={"triggers": [{"agent": "assistant:1", "idempotency_key": None}] * 2}
+    )
+
+    accepted = [each["accepted"]["run_id"] for each in response.json()["results"]]
+    assert len(set(accepted)) == 2
+
+
 async def test_all_that_is_wrong_with_an_admission_is_said_at_once(http: httpx.AsyncClient):
     wrong = {"busy": "x" * 100, "priority": 99, "deadline_seconds": -1, "focus": 3}
     response = await http.post(TRIGGERS, json=wrong)
 
     what = {each["where"]: each["what"] for each in response.json()["problems"]}
     assert what == {
-        "body.busy": "is a text",
+        "body.busy": "is a text of 100 characters",
         "body.priority": "is 99",
         "body.deadline_seconds": "is -1",
         "body.focus": "is 3",
