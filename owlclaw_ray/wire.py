@@ -1,15 +1,37 @@
-"""The JSON of the HTTP API, as types: what serve/ sends, what the client receives, what the OpenAPI document describes.
+"""The JSON of the HTTP API, as types: what serve/ reads and sends, what the client sends and receives, what the OpenAPI document describes.
 
-One source for the three. Times are ISO 8601 in UTC with milliseconds (those of ledger records with microseconds, which their
+One source for all of these. Bodies of requests carry their limits: `description` says what would be right, in the document and in the
+answer to a wrong body. Times are ISO 8601 in UTC with milliseconds (those of ledger records with microseconds, which their
 hashes cover) and a `Z`; money is US dollars; a value that is not
-there yet is null, never missing. Fields may be added to these objects, so readers ignore what they do not know.
+there yet is null, never missing. Fields may be added to what is answered, so readers ignore what they do not know.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypeAlias
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, get_args
 
+from msgspec import Meta
 from typing_extensions import TypedDict
+
+from owlclaw_ray.domain.agent import AGENT_ID
+from owlclaw_ray.domain.callback import MAX_URL
+from owlclaw_ray.domain.schedule import (
+    MAX_DELAY_SECONDS,
+    MAX_FOCUS,
+    MAX_INTERVAL_SECONDS,
+    MAX_JITTER_SECONDS,
+    MIN_INTERVAL_SECONDS,
+)
+from owlclaw_ray.domain.score import LARGEST, MAX_COMMENT_CHARACTERS, MAX_NAME_CHARACTERS, MAX_WORD_CHARACTERS
+from owlclaw_ray.domain.trigger import (
+    HIGHEST_PRIORITY,
+    LOWEST_PRIORITY,
+    MAX_DEADLINE_SECONDS,
+    MAX_LABEL_CHARACTERS,
+    MAX_TASK_TYPE,
+)
 
 RunStatus: TypeAlias = Literal[
     "queued", "running", "waiting", "completed", "failed", "timeout", "terminated", "cancelled", "skipped"
@@ -52,6 +74,82 @@ OverlapPolicy: TypeAlias = Literal["buffer_one", "skip", "enqueue", "cancel_prev
 TickOutcome: TypeAlias = Literal["fired", "caught_up", "skipped"]
 
 
+NO_NUL = r"^[^\u0000]*$"
+"""No database keeps a text with a NUL."""
+_SPACES = r"\s\u001c-\u001f\u0085\ufeff"
+"""What Python or ECMAScript counts as blank."""
+_NOT_BLANK = rf"^[^\u0000]*[^\u0000{_SPACES}][^\u0000]*$"
+_UNSEEN = (
+    r"\u0000-\u001f\u007f-\u00a0\u00ad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000"
+    r"\ue000-\uf8ff\ufeff\ufff9-\ufffb"
+)
+"""Controls, blanks of other kinds, and what has no look or an agreed one only."""
+_WORD = f"[^ ,{_UNSEEN}]+"
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+AGENT_PATTERN = "^" + AGENT_ID.pattern.replace(r"\w", r"\p{L}\p{N}_") + "$"
+"""What AgentRef.parse takes, as ECMAScript writes it."""
+MAX_ID = 200
+MAX_BATCH = 500
+MAX_ARCHIVED = 1_000
+"""Memories that one request archives."""
+
+
+def moment(value: object) -> datetime:
+    """Return the time that a text of RFC 3339 means, in UTC; raises ValueError for anything else, leap seconds too."""
+    if not isinstance(value, str) or not _TIME.fullmatch(value):
+        raise ValueError("must be a time with its zone, such as 2026-11-03T09:30:00Z")
+    try:
+        return datetime.fromisoformat(value.upper()).astimezone(UTC)
+    except OverflowError:
+        raise ValueError("must lie in the years 1 to 9999 of UTC") from None
+
+
+def _short(value: str) -> None:
+    """Raise ValueError unless it is of a length that the parsers of cron expressions and zones are asked about."""
+    if not 1 <= len(value) <= 200 or "\0" in value:
+        raise ValueError(value)
+
+
+def _text(right: str, most: int, least: int = 0, pattern: str = NO_NUL, **schema: Any) -> Meta:
+    r"""Return the limits of a text. The pattern means the same to Python and to ECMAScript but for its end, which is `\Z` in Python."""
+    end = pattern.removesuffix("$") + r"\Z"
+    return Meta(
+        description=right or None, max_length=most, min_length=least or None, pattern=end, extra_json_schema=schema
+    )
+
+
+def _checked_later(right: str, **schema: Any) -> Meta:
+    """Return what to say of a field of which the runtime checks more than its type."""
+    return Meta(description=right, extra_json_schema=schema)
+
+
+def _one_of(words: object, **schema: Any) -> Meta:
+    return _checked_later(f"one of {', '.join(get_args(words))}", **schema)
+
+
+_TaskType: TypeAlias = Annotated[str, _text(f"a text of up to {MAX_TASK_TYPE} characters, without NUL", MAX_TASK_TYPE)]
+_Label: TypeAlias = Annotated[
+    str,
+    _text(
+        f"a text of 1 to {MAX_LABEL_CHARACTERS} visible ASCII characters and blanks",
+        MAX_LABEL_CHARACTERS,
+        1,
+        r"^[ -~]+$",
+    ),
+]
+IdempotencyKey: TypeAlias = Annotated[str, _text("1 to 255 visible ASCII characters", 255, 1, r"^[!-~]+$")]
+_Time: TypeAlias = Annotated[
+    str, _checked_later("a time with its zone, such as 2026-11-03T09:30:00Z", format="date-time"), moment
+]
+_Content: TypeAlias = Annotated[
+    str, _text("a text of 1 to 2,000 characters, not blank, without NUL", 2_000, 1, _NOT_BLANK)
+]
+_Tags: TypeAlias = Annotated[
+    list[Annotated[str, _text("one line without a comma", 64, 1, f"^{_WORD}( +{_WORD})*$")]],
+    Meta(max_length=10, description="up to 10 texts of 1 to 64 characters in one line, without a comma"),
+]
+
+
 class TriggerRequest(TypedDict):
     """Why a run should start: any JSON as `payload`, a `focus` of up to 500 characters, and `kind`; and how it comes to its agent.
 
@@ -63,28 +161,56 @@ class TriggerRequest(TypedDict):
     """
 
     payload: NotRequired[Any]
-    focus: NotRequired[str]
-    kind: NotRequired[SubmittedKind]
-    task_type: NotRequired[str]
-    session: NotRequired[str]
-    user: NotRequired[str]
-    busy: NotRequired[BusyPolicy]
-    priority: NotRequired[int]
-    deadline_seconds: NotRequired[float]
-    callback_url: NotRequired[str]
+    focus: NotRequired[Annotated[str, _text(f"a text of up to {MAX_FOCUS} characters, without NUL", MAX_FOCUS)]]
+    kind: NotRequired[Annotated[SubmittedKind, _one_of(SubmittedKind, default="api")]]
+    task_type: NotRequired[_TaskType]
+    session: NotRequired[_Label]
+    user: NotRequired[_Label]
+    busy: NotRequired[Annotated[BusyPolicy, _one_of(BusyPolicy, default="enqueue")]]
+    priority: NotRequired[
+        Annotated[
+            int,
+            Meta(
+                ge=LOWEST_PRIORITY,
+                le=HIGHEST_PRIORITY,
+                description=f"a whole number from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}",
+                extra_json_schema={"default": 0},
+            ),
+        ]
+    ]
+    deadline_seconds: NotRequired[
+        Annotated[
+            float,
+            Meta(gt=0, le=MAX_DEADLINE_SECONDS, description=f"seconds, over 0 and up to {MAX_DEADLINE_SECONDS:.0f}"),
+        ]
+    ]
+    callback_url: NotRequired[
+        Annotated[
+            str,
+            _text(
+                f"a URL with https:// or http://, of up to {MAX_URL:,} visible ASCII characters",
+                MAX_URL,
+                1,
+                r"^https?://[!-~]+$",
+                format="uri",
+            ),
+        ]
+    ]
 
 
 class BatchTrigger(TriggerRequest):
     """One trigger of several, with its agent and its own Idempotency-Key."""
 
-    agent: str
-    idempotency_key: NotRequired[str]
+    agent: Annotated[str, _checked_later("an agent's id, such as assistant", pattern=AGENT_PATTERN)]
+    idempotency_key: NotRequired[IdempotencyKey]
 
 
 class BatchRequest(TypedDict):
-    """Up to 500 triggers."""
+    """Up to 500 triggers. What is no `BatchTrigger` is answered with its own `problem`."""
 
-    triggers: list[BatchTrigger]
+    triggers: Annotated[
+        list[Any], Meta(min_length=1, max_length=MAX_BATCH, description=f"a list of 1 to {MAX_BATCH} triggers")
+    ]
 
 
 class Accepted(TypedDict):
@@ -307,23 +433,26 @@ class MemoryStats(TypedDict):
 class MemoryRequest(TypedDict):
     """What an agent is to remember: up to 2,000 characters, and up to 10 tags."""
 
-    content: str
-    tags: NotRequired[list[str]]
+    content: _Content
+    tags: NotRequired[_Tags]
 
 
 class MemoryChange(TypedDict):
     """What is to be another of a memory; what is left out stays. `old_content` and `old_tags` are what was read of it."""
 
-    content: NotRequired[str]
-    tags: NotRequired[list[str]]
-    old_content: NotRequired[str]
-    old_tags: NotRequired[list[str]]
+    content: NotRequired[_Content]
+    tags: NotRequired[_Tags]
+    old_content: NotRequired[Annotated[str, _checked_later("the content as it was read")]]
+    old_tags: NotRequired[Annotated[list[str], _checked_later("the tags as they were read")]]
 
 
 class ArchiveRequest(TypedDict):
     """Memories that are to be archived, up to 1,000."""
 
-    memory_ids: list[str]
+    memory_ids: Annotated[
+        list[Annotated[str, _text("a memory's id", MAX_ID)]],
+        Meta(min_length=1, max_length=MAX_ARCHIVED, description=f"a list of 1 to {MAX_ARCHIVED} ids of memories"),
+    ]
 
 
 class Reindexed(TypedDict):
@@ -379,16 +508,45 @@ class ScheduleRequest(TypedDict):
     runs' triggers.
     """
 
-    focus: str
-    at: NotRequired[str]
-    delay_seconds: NotRequired[float]
-    interval_seconds: NotRequired[int]
-    cron_expression: NotRequired[str]
-    timezone: NotRequired[str]
-    jitter_seconds: NotRequired[int]
-    overlap: NotRequired[OverlapPolicy]
-    catch_up_seconds: NotRequired[float | None]
-    task_type: NotRequired[str]
+    focus: Annotated[
+        str,
+        _text(f"a text of 1 to {MAX_FOCUS} characters that are not all blank, without NUL", MAX_FOCUS, 1, _NOT_BLANK),
+    ]
+    at: NotRequired[_Time]
+    delay_seconds: NotRequired[
+        Annotated[float, _checked_later("a number of seconds", exclusiveMinimum=0, maximum=MAX_DELAY_SECONDS)]
+    ]
+    interval_seconds: NotRequired[
+        Annotated[
+            int,
+            _checked_later("a whole number of seconds", minimum=MIN_INTERVAL_SECONDS, maximum=MAX_INTERVAL_SECONDS),
+        ]
+    ]
+    cron_expression: NotRequired[
+        Annotated[
+            str,
+            _checked_later("five fields, or a name such as @daily; up to 200 characters", format="cron"),
+            _short,
+        ]
+    ]
+    timezone: NotRequired[
+        Annotated[
+            str,
+            _checked_later("an IANA zone, such as Asia/Shanghai", format="iana-time-zone", default="UTC"),
+            _short,
+        ]
+    ]
+    jitter_seconds: NotRequired[
+        Annotated[int, _checked_later("a whole number of seconds", minimum=0, maximum=MAX_JITTER_SECONDS, default=0)]
+    ]
+    overlap: NotRequired[Annotated[OverlapPolicy, _one_of(OverlapPolicy, default="buffer_one")]]
+    catch_up_seconds: NotRequired[
+        Annotated[
+            Annotated[float, Meta(extra_json_schema={"minimum": 0, "maximum": MAX_INTERVAL_SECONDS})] | None,
+            _checked_later("a number of seconds, or null"),
+        ]
+    ]
+    task_type: NotRequired[_TaskType]
 
 
 class Schedules(TypedDict):
@@ -421,8 +579,8 @@ class Ticks(TypedDict):
 class BackfillRequest(TypedDict):
     """From when to when, both included, past due times are to have runs: times with their zones."""
 
-    since: str
-    until: str
+    since: _Time
+    until: _Time
 
 
 class Backfill(TypedDict):
@@ -606,9 +764,30 @@ class Callbacks(TypedDict):
 class ScoreRequest(TypedDict):
     """What somebody thinks of a run: `name`, `value` (how much, whether, or which of several), and a `comment`."""
 
-    name: str
-    value: float | bool | str
-    comment: NotRequired[str]
+    name: Annotated[
+        str,
+        _text(
+            f"a text of 1 to {MAX_NAME_CHARACTERS} characters that are not all blank, without NUL",
+            MAX_NAME_CHARACTERS,
+            1,
+            _NOT_BLANK,
+        ),
+    ]
+    value: Annotated[
+        Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
+        | bool
+        | Annotated[str, _text("", MAX_WORD_CHARACTERS, 1, _NOT_BLANK)],
+        Meta(
+            title="Value",
+            description=f"a number from {-LARGEST:g} to {LARGEST:g}, true, false, or a text of 1 to {MAX_WORD_CHARACTERS} characters",
+        ),
+    ]
+    comment: NotRequired[
+        Annotated[
+            str,
+            _text(f"a text of up to {MAX_COMMENT_CHARACTERS:,} characters, without NUL", MAX_COMMENT_CHARACTERS),
+        ]
+    ]
 
 
 class Score(TypedDict):
@@ -625,10 +804,15 @@ class Score(TypedDict):
 class DecisionRequest(TypedDict):
     """What is decided about a call: a `reason` of up to 1,000 characters, `by` whom (up to 200), other `arguments` for the call."""
 
-    decision: DecisionKind
-    reason: NotRequired[str]
-    by: NotRequired[str]
-    arguments: NotRequired[dict[str, Any]]
+    decision: Annotated[DecisionKind, _one_of(DecisionKind)]
+    reason: NotRequired[Annotated[str, _text("a text of up to 1,000 characters, without NUL", 1_000)]]
+    by: NotRequired[Annotated[str, _text("a text of up to 200 characters, without NUL", 200)]]
+    arguments: NotRequired[
+        Annotated[
+            dict[str, Any],
+            _checked_later("all arguments of the call, as the tool takes them", additionalProperties=True),
+        ]
+    ]
 
 
 class LeftOutTool(TypedDict):

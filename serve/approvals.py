@@ -5,18 +5,21 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
+from msgspec import convert
 from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
-from owlclaw_ray.domain.approval import ApprovalStatus
+from owlclaw_ray.domain.approval import ApprovalDecision, ApprovalStatus
+from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import ApprovalId, RunId
 from owlclaw_ray.runtime.api import Runtime
 from owlclaw_ray.store.queries import ApprovalFilter
 from serve import openapi
-from serve.approval_request import parse_decision
+from serve.errors import InvalidRequestError
 from serve.parameters import AgentQuery, Id, LimitQuery, RunQuery
 from serve.representations import approval_body, json_response
+from serve.request_bodies import read_body
 from serve.tenancy import agent_of, tenant_of
 
 ApprovalIdPath = Annotated[Id, Path(description="An approval's id.", examples=["apr_19c0"])]
@@ -90,6 +93,10 @@ class ApprovalRoutes:
 
     async def decide(self, request: Request, approval_id: ApprovalIdPath) -> Response:
         """Settle the approval. Doing it again changes nothing."""
-        decision = parse_decision(await request.body())
+        asked = read_body(await request.body(), wire.DecisionRequest)
+        if asked["decision"] == "deny" and "arguments" in asked:
+            problem = Problem("body.arguments", "come with a denial", "leave them out, or allow the call")
+            raise InvalidRequestError([problem])
+        decision = convert(asked, ApprovalDecision)
         settled = await self._runtime.decide(tenant_of(request), ApprovalId(approval_id), decision)
         return json_response(approval_body(settled))

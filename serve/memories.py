@@ -9,13 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
+from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.runtime.api import Runtime
 from serve import openapi
-from serve.memory_request import parse_archiving, parse_change, parse_memory
+from serve.errors import InvalidRequestError
 from serve.parameters import AgentPath, Id, LimitQuery
 from serve.representations import found_body, json_response, memories_body, memory_body, memory_stats_body
-from serve.shapes import NO_NUL
+from serve.request_bodies import read_body
 from serve.tenancy import agent_of
 from serve.trigger_request import parse_idempotency_key
 
@@ -162,7 +163,9 @@ class MemoryRoutes:
         self,
         request: Request,
         agent: AgentPath,
-        query: Annotated[str, Query(min_length=1, max_length=1_000, pattern=NO_NUL, description="What to look for.")],
+        query: Annotated[
+            str, Query(min_length=1, max_length=1_000, pattern=wire.NO_NUL, description="What to look for.")
+        ],
         limit: Annotated[int, Query(ge=1, le=20, description="At most so many.")] = 5,
         tags: TagsQuery = None,
         *,
@@ -187,15 +190,15 @@ class MemoryRoutes:
 
     async def remember(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
         """Store a memory."""
-        new, key = parse_memory(await request.body()), parse_idempotency_key(request)
-        ref = agent_of(request, agent)
-        stored = await self._runtime.memory.remember(ref, new.content, new.tags, by=by, idempotency_key=key)
+        new, key = read_body(await request.body(), wire.MemoryRequest), parse_idempotency_key(request)
+        ref, tags = agent_of(request, agent), tuple(dict.fromkeys(new.get("tags", ())))
+        stored = await self._runtime.memory.remember(ref, new["content"], tags, by=by, idempotency_key=key)
         return json_response(memory_body(stored), 201)
 
     async def archive(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
         """Move memories to the archive."""
-        chosen = parse_archiving(await request.body())
-        moved = await self._runtime.memory.archive(agent_of(request, agent), chosen, by=by)
+        chosen = read_body(await request.body(), wire.ArchiveRequest)["memory_ids"]
+        moved = await self._runtime.memory.archive(agent_of(request, agent), tuple(map(MemoryId, chosen)), by=by)
         return json_response({"memories": [memory_body(memory) for memory in moved]})
 
     async def reindex(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
@@ -204,14 +207,17 @@ class MemoryRoutes:
 
     async def edit(self, request: Request, agent: AgentPath, memory_id: MemoryPath, by: ByQuery = "") -> Response:
         """Change a memory."""
-        change = parse_change(await request.body())
+        change = read_body(await request.body(), wire.MemoryChange)
+        if change.keys().isdisjoint({"content", "tags"}):
+            raise InvalidRequestError([Problem("body", "changes nothing", "give content, tags, or both")])
+        tags, old_tags = change.get("tags"), change.get("old_tags")
         edited = await self._runtime.memory.edit(
             agent_of(request, agent),
             MemoryId(memory_id),
-            change.content,
-            change.tags,
-            old_content=change.old_content,
-            old_tags=change.old_tags,
+            change.get("content"),
+            None if tags is None else tuple(dict.fromkeys(tags)),
+            old_content=change.get("old_content"),
+            old_tags=None if old_tags is None else tuple(old_tags),
             by=by,
         )
         return json_response(memory_body(edited))

@@ -7,11 +7,10 @@ from typing import get_args
 
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonObject
-from serve.body_schemas import reference
+from serve.body_schemas import SCHEMAS, reference
 from serve.events import LAST_EVENT_ID
-from serve.parameters import AGENT_PATTERN
 from serve.problems import PROBLEM_JSON, TYPE_PREFIX
-from serve.trigger_request import KEY, MAX_WAIT_SECONDS
+from serve.trigger_request import MAX_WAIT_SECONDS
 
 
 def _event(fields: JsonObject, content: JsonObject) -> JsonObject:
@@ -73,7 +72,7 @@ _IDEMPOTENCY_KEY: JsonObject = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "schema": KEY.schema,
+    "schema": SCHEMAS["BatchTrigger"]["properties"]["idempotency_key"],
     "description": "Makes the request safe to repeat.",
 }
 IDEMPOTENT: JsonObject = {"parameters": [_IDEMPOTENCY_KEY]}
@@ -84,7 +83,7 @@ TRIGGER_OPERATION: JsonObject = {
             "name": "agent",
             "in": "path",
             "required": True,
-            "schema": {"type": "string", "pattern": AGENT_PATTERN},
+            "schema": {"type": "string", "pattern": wire.AGENT_PATTERN},
             "description": "`definition` or `definition:key`.",
             "example": "assistant",
         },

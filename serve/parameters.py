@@ -7,15 +7,12 @@ from typing import Annotated, TypeAlias
 from fastapi import Path, Query
 from pydantic import AwareDatetime, BeforeValidator, StringConstraints
 
-from owlclaw_ray.domain.agent import AGENT_ID
 from owlclaw_ray.domain.json import JsonObject
-from serve.shapes import ID, moment
+from owlclaw_ray.wire import AGENT_PATTERN, MAX_ID, NO_NUL, moment
 
-AGENT_PATTERN = "^" + AGENT_ID.pattern.replace(r"\w", r"\p{L}\p{N}_") + "$"
-"""What AgentRef.parse takes, as ECMAScript writes it."""
 _AGENT: JsonObject = {"pattern": AGENT_PATTERN}
 
-Id: TypeAlias = Annotated[str, StringConstraints(max_length=ID.most, pattern=ID.pattern)]
+Id: TypeAlias = Annotated[str, StringConstraints(max_length=MAX_ID, pattern=NO_NUL)]
 """The name of something that may be there; what nothing is called is 404, or found nowhere."""
 AgentPath: TypeAlias = Annotated[
     str,

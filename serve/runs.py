@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
+from msgspec import convert
 from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.score import Judgement
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.runtime.api import Runtime
 from owlclaw_ray.store.queries import RunFilter
@@ -17,7 +19,7 @@ from serve import openapi
 from serve.events import EventStream, last_event_id
 from serve.parameters import AgentQuery, Id
 from serve.representations import event_body, json_response, run_body, score_body
-from serve.score_request import parse_score
+from serve.request_bodies import read_body
 from serve.streams import KeepAliveTimer, OpenRequestLimit
 from serve.tenancy import agent_of, tenant_of
 
@@ -149,6 +151,6 @@ class RunRoutes:
 
     async def score(self, request: Request, run_id: RunIdPath) -> Response:
         """Have the score kept."""
-        judgement = parse_score(await request.body())
+        judgement = convert(read_body(await request.body(), wire.ScoreRequest), Judgement)
         score = await self._runtime.score(tenant_of(request), RunId(run_id), judgement)
         return json_response(score_body(RunId(run_id), score))

@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
+from msgspec import convert
 from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
-from owlclaw_ray.domain.schedule import ScheduleStatus
+from owlclaw_ray.domain.schedule import ScheduleRequest, ScheduleStatus
 from owlclaw_ray.ids import ScheduleId, TenantId
 from owlclaw_ray.schedules.api import Alarm
 from owlclaw_ray.schedules.timetable import Timetable
@@ -18,7 +19,7 @@ from owlclaw_ray.store.queries import ScheduleFilter
 from serve import openapi
 from serve.parameters import AgentPath, AgentQuery, Id, LimitQuery, Moment
 from serve.representations import backfill_body, json_response, ring_body, schedule_body, schedules_body, ticks_body
-from serve.schedule_request import parse_backfill, parse_schedule
+from serve.request_bodies import read_body
 from serve.tenancy import agent_of, tenant_of
 from serve.trigger_request import parse_idempotency_key
 
@@ -162,8 +163,9 @@ class ScheduleRoutes:
 
     async def create(self, request: Request, agent: AgentPath) -> Response:
         """Store a schedule; with the Idempotency-Key of an earlier request, return what that one made."""
-        key, asked = parse_idempotency_key(request), parse_schedule(await request.body())
-        stored = await self._timetable.create(agent_of(request, agent), asked, idempotency_key=key)
+        key, asked = parse_idempotency_key(request), read_body(await request.body(), wire.ScheduleRequest)
+        wanted = convert(asked | {"at": wire.moment(asked["at"])} if "at" in asked else asked, ScheduleRequest)
+        stored = await self._timetable.create(agent_of(request, agent), wanted, idempotency_key=key)
         return json_response(schedule_body(stored), 201, {"Location": f"/v1/schedules/{stored.schedule_id}"})
 
     async def one(self, request: Request, schedule_id: SchedulePath) -> Response:
@@ -198,7 +200,8 @@ class ScheduleRoutes:
 
     async def backfill(self, request: Request, schedule_id: SchedulePath) -> Response:
         """Queue what is missing."""
-        since, until = parse_backfill(await request.body())
+        asked = read_body(await request.body(), wire.BackfillRequest)
+        since, until = wire.moment(asked["since"]), wire.moment(asked["until"])
         done = await self._timetable.backfill(tenant_of(request), ScheduleId(schedule_id), since, until)
         return json_response(backfill_body(done))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from requests.auth import AuthBase
 
 from owlclaw_ray.schedules.cron import MACROS
-from serve.shapes import moment
+from owlclaw_ray.wire import moment
 from serve.trigger_request import MAX_WAIT_SECONDS
 from tests.contract.world import SECRET
 

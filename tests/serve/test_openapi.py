@@ -152,6 +152,7 @@ async def test_each_enum_and_each_form_of_an_object_is_one_component(document: d
     assert document["components"]["schemas"]["TriggerRequest"]["properties"]["busy"] == {
         "$ref": "#/components/schemas/BusyPolicy",
         "default": "enqueue",
+        "description": "one of enqueue, reject, coalesce, interrupt",
     }
     assert forms
     assert all(each.keys() == {"$ref"} for each in forms)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serve.shapes import moment
+from owlclaw_ray.wire import moment
 
 TRIGGERS = "/v1/agents/assistant/triggers"
 

@@ -141,8 +141,8 @@ async def test_every_wrong_field_is_named_with_what_is_right(http: httpx.AsyncCl
             "unknown field",
             "known fields: payload, focus, kind, task_type, session, user, busy, priority, deadline_seconds, callback_url",
         ),
-        "body.focus": ("is a number", "a text of up to 500 characters"),
-        "body.kind": ('is "heartbeat"', '"api" (default) or "event"'),
+        "body.focus": ("is 7", "a text of up to 500 characters, without NUL"),
+        "body.kind": ('is "heartbeat"', "one of api, event"),
     }
 
 
@@ -274,16 +274,37 @@ async def test_an_admission_that_makes_no_sense_is_refused(
     assert (await http.get("/v1/runs")).json()["runs"] == []
 
 
+async def test_a_focus_that_is_too_long_is_refused_with_its_length(http: httpx.AsyncClient):
+    response = await http.post(TRIGGERS, json={"focus": "x" * 501})
+
+    assert response.json()["problems"] == [
+        {
+            "where": "body.focus",
+            "what": "is a text of 501 characters",
+            "fix": "a text of up to 500 characters, without NUL",
+        }
+    ]
+
+
+async def test_a_key_that_is_null_in_a_batch_is_none(http: httpx.AsyncClient):
+    response = await http.post(
+        "/v1/triggers:batch", json={"triggers": [{"agent": "assistant:1", "idempotency_key": None}] * 2}
+    )
+
+    accepted = [each["accepted"]["run_id"] for each in response.json()["results"]]
+    assert len(set(accepted)) == 2
+
+
 async def test_all_that_is_wrong_with_an_admission_is_said_at_once(http: httpx.AsyncClient):
     wrong = {"busy": "x" * 100, "priority": 99, "deadline_seconds": -1, "focus": 3}
     response = await http.post(TRIGGERS, json=wrong)
 
     what = {each["where"]: each["what"] for each in response.json()["problems"]}
     assert what == {
-        "body.busy": "is a text",
+        "body.busy": "is a text of 100 characters",
         "body.priority": "is 99",
         "body.deadline_seconds": "is -1",
-        "body.focus": "is a number",
+        "body.focus": "is 3",
     }
 
 
