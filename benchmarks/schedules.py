@@ -34,7 +34,7 @@ from owlclaw_ray.store.group_commit import GroupCommit
 from owlclaw_ray.store.queries import NextDueTime
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.store.sql.locations import locate
-from owlclaw_ray.store.sql.schedule_rows import SCHEDULE_COLUMNS, schedule_row
+from owlclaw_ray.store.sql.row_codecs import SCHEDULES
 from owlclaw_ray.testing.in_process import GroupedStore
 
 TITLE = "Registering and firing schedules, with many stored and with none; times that are lost under kill -9."
@@ -296,7 +296,7 @@ def insert(url: str, number: int, due: datetime) -> None:
     from owlclaw_ray.store.sql.schema import agents, schedules
 
     engine = create_engine(locate(url).url)
-    columns = [column.name for column in SCHEDULE_COLUMNS]
+    columns = [column.name for column in SCHEDULES.columns]
     for first in range(0, number, 20_000):
         made = [
             recurring(
@@ -318,6 +318,6 @@ def insert(url: str, number: int, due: datetime) -> None:
         with engine.begin() as connection:
             connection.execute(agents.insert(), owners)
             connection.execute(
-                schedules.insert(), [dict(zip(columns, schedule_row(each), strict=True)) for each in made]
+                schedules.insert(), [dict(zip(columns, SCHEDULES.row(each), strict=True)) for each in made]
             )
     engine.dispose()

@@ -33,9 +33,9 @@ from owlclaw_ray.store.sql.answers import (
 from owlclaw_ray.store.sql.codec import load, load_trigger
 from owlclaw_ray.store.sql.command_registry import apply, needs_of
 from owlclaw_ray.store.sql.dialects import Dialect
-from owlclaw_ray.store.sql.entry_rows import ENTRY_COLUMNS, entry_of
 from owlclaw_ray.store.sql.failures import FailureAction, explain, failure_of
 from owlclaw_ray.store.sql.loader import Loader
+from owlclaw_ray.store.sql.row_codecs import ENTRY_COLUMNS, entry_of
 from owlclaw_ray.store.sql.schema import blobs, journal, payload_left, runs, small_payload
 from owlclaw_ray.store.sql.writer import Writer
 

@@ -15,11 +15,19 @@ from sqlalchemy import Connection, Integer, Label, bindparam, func, literal_colu
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.store.sql.approval_rows import APPROVAL_COLUMNS, approval_of
 from owlclaw_ray.store.sql.codec import agent_key, agent_of, dump, from_micros
 from owlclaw_ray.store.sql.dialects import Dialect
+from owlclaw_ray.store.sql.row_codecs import (
+    APPROVALS,
+    BRIEF_DELIVERY_COLUMNS,
+    CALLBACKS,
+    DELIVERIES,
+    SCHEDULES,
+    TASKS,
+    TICKS,
+    approval_of,
+)
 from owlclaw_ray.store.sql.row_needs import RowNeeds
-from owlclaw_ray.store.sql.schedule_rows import SCHEDULE_COLUMNS, TICK_COLUMNS, schedule_of, tick_of
 from owlclaw_ray.store.sql.schema import (
     active_run,
     agents,
@@ -42,8 +50,6 @@ from owlclaw_ray.store.sql.schema import (
     ticks,
     webhook_deliveries,
 )
-from owlclaw_ray.store.sql.task_rows import TASK_COLUMNS, task_of
-from owlclaw_ray.store.sql.webhook_rows import BRIEF_DELIVERY_COLUMNS, CALLBACK_COLUMNS, callback_of, delivery_of
 from owlclaw_ray.store.sql.working_set import (
     AccountRow,
     AgentRow,
@@ -123,9 +129,9 @@ class Loader:
             .join(runs, runs.c.run_id == idempotency_keys.c.run_id)
             .where(among(idempotency_keys.c.key, "ids"))
         )
-        self._schedules = select(*SCHEDULE_COLUMNS).where(among(schedules.c.schedule_id, "ids"))
+        self._schedules = select(*SCHEDULES.columns).where(among(schedules.c.schedule_id, "ids"))
         self._store_firer = select(ticks.c.firing_id).where(among(ticks.c.firing_id, "ids"))
-        self._ticks = select(*TICK_COLUMNS).where(among(ticks.c.run_id, "ids"))
+        self._ticks = select(*TICKS.columns).where(among(ticks.c.run_id, "ids"))
         self._open_schedules = (
             select(schedules.c.agent, func.count())
             .where(among(schedules.c.agent, "ids"), open_schedule)
@@ -143,12 +149,12 @@ class Loader:
             .group_by(journal.c.run_id)
         )
         self._places = select(approvals.c.agent, approvals.c.run_id).where(among(approvals.c.approval_id, "ids"))
-        self._approvals = select(*APPROVAL_COLUMNS).where(among(approvals.c.approval_id, "ids"))
-        self._pending = select(*APPROVAL_COLUMNS).where(among(approvals.c.run_id, "ids"), pending_approval)
-        self._tasks = select(*TASK_COLUMNS).where(among(tasks.c.task_id, "ids"))
+        self._approvals = select(*APPROVALS.columns).where(among(approvals.c.approval_id, "ids"))
+        self._pending = select(*APPROVALS.columns).where(among(approvals.c.run_id, "ids"), pending_approval)
+        self._tasks = select(*TASKS.columns).where(among(tasks.c.task_id, "ids"))
         self._deliveries = select(*BRIEF_DELIVERY_COLUMNS).where(among(webhook_deliveries.c.delivery_id, "ids"))
         self._callbacks = dialect.locking(
-            select(*CALLBACK_COLUMNS).where(among(callbacks.c.callback_id, "ids")).order_by(callbacks.c.callback_id)
+            select(*CALLBACKS.columns).where(among(callbacks.c.callback_id, "ids")).order_by(callbacks.c.callback_id)
         )
         self._records = dialect.among_pairs(ledger.c.run_id, ledger.c.record_id)
         self._open_accounts = (
@@ -183,7 +189,7 @@ class Loader:
         self._load_keys(connection, needs, store)
         self._load_budgets(connection, needs, store)
         if needs.callbacks:
-            known = map(callback_of, self._many(connection, self._callbacks, needs.callbacks))
+            known = map(CALLBACKS.fact, self._many(connection, self._callbacks, needs.callbacks))
             store.callbacks = {each.callback_id: each for each in known}
         if needs.records:
             found = connection.execute(self._records, self._dialect.pairs(needs.records))
@@ -220,13 +226,13 @@ class Loader:
 
     def _load_schedules(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
         if needs.schedules:
-            found = map(schedule_of, self._many(connection, self._schedules, needs.schedules))
+            found = map(SCHEDULES.fact, self._many(connection, self._schedules, needs.schedules))
             store.schedules = {schedule.schedule_id: schedule for schedule in found}
         if needs.firings:
             store.firings.update(row[0] for row in self._many(connection, self._store_firer, needs.firings))
         if needs.ticked:
             store.run_ticks = {
-                tick.run_id: tick for tick in map(tick_of, self._many(connection, self._ticks, needs.ticked))
+                tick.run_id: tick for tick in map(TICKS.fact, self._many(connection, self._ticks, needs.ticked))
             }
         if needs.limited:
             for agent, number in self._many(connection, self._open_schedules, needs.limited):
@@ -266,7 +272,7 @@ class Loader:
     def _load_tasks(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
         if needs.tasks:
             for row in self._many(connection, self._tasks, needs.tasks):
-                store.tasks[row.task_id] = PutRow(task_of(row), row.created_at, from_micros(row.updated_at))
+                store.tasks[row.task_id] = PutRow(TASKS.fact(row), row.created_at, from_micros(row.updated_at))
 
     def _load_mergeable(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
         ids = self._dialect.ids
@@ -289,7 +295,7 @@ class Loader:
             for key, *row in self._many(connection, self._keys, needs.keys):
                 store.keys[key] = KeyRow(*row)
         if needs.deliveries:
-            found = map(delivery_of, self._many(connection, self._deliveries, needs.deliveries))
+            found = map(DELIVERIES.fact, self._many(connection, self._deliveries, needs.deliveries))
             store.deliveries = {each.delivery_id: each for each in found}
 
     def _load_budgets(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:

@@ -67,7 +67,6 @@ from owlclaw_ray.store.queries import (
     UpcomingSchedules,
     WaitingDeliveries,
 )
-from owlclaw_ray.store.sql.approval_rows import APPROVAL_COLUMNS, approval_of
 from owlclaw_ray.store.sql.codec import (
     agent_key,
     agent_of,
@@ -81,10 +80,22 @@ from owlclaw_ray.store.sql.codec import (
     to_micros,
 )
 from owlclaw_ray.store.sql.dialects import DIALECTS, Dialect, dialect_of
-from owlclaw_ray.store.sql.entry_rows import ENTRY_COLUMNS, RECORD_COLUMNS, entry_of, record_of
 from owlclaw_ray.store.sql.ledger_guard import missing_guards
 from owlclaw_ray.store.sql.queue_order import priority_of
-from owlclaw_ray.store.sql.schedule_rows import SCHEDULE_COLUMNS, TICK_COLUMNS, schedule_of, tick_of
+from owlclaw_ray.store.sql.row_codecs import (
+    APPROVALS,
+    BRIEF_DELIVERY_COLUMNS,
+    CALLBACKS,
+    DELIVERIES,
+    ENTRY_COLUMNS,
+    RECORD_COLUMNS,
+    SCHEDULES,
+    TASKS,
+    TICKS,
+    approval_of,
+    entry_of,
+    record_of,
+)
 from owlclaw_ray.store.sql.schema import (
     QUEUED,
     WAITING,
@@ -108,14 +119,6 @@ from owlclaw_ray.store.sql.schema import (
     ticks,
     waiting_delivery,
     webhook_deliveries,
-)
-from owlclaw_ray.store.sql.task_rows import TASK_COLUMNS, task_of
-from owlclaw_ray.store.sql.webhook_rows import (
-    BRIEF_DELIVERY_COLUMNS,
-    CALLBACK_COLUMNS,
-    DELIVERY_COLUMNS,
-    callback_of,
-    delivery_of,
 )
 from owlclaw_ray.store.sql.working_set import awaited_by
 
@@ -310,27 +313,27 @@ def _read_released_runs(connection: Connection, query: ReleasedRuns) -> Sequence
 
 @reads(TaskById)
 def _read_task(connection: Connection, query: TaskById) -> Task | None:
-    row = connection.execute(select(*TASK_COLUMNS).where(tasks.c.task_id == query.task_id)).one_or_none()
-    task = None if row is None else task_of(row)
+    row = connection.execute(select(*TASKS.columns).where(tasks.c.task_id == query.task_id)).one_or_none()
+    task = None if row is None else TASKS.fact(row)
     return task if task is not None and task.owner.tenant == query.tenant else None
 
 
 @reads(TasksOfAgent)
 def _read_tasks(connection: Connection, query: TasksOfAgent) -> Sequence[Task]:
-    found = select(*TASK_COLUMNS).where(tasks.c.agent == agent_key(query.owner))
+    found = select(*TASKS.columns).where(tasks.c.agent == agent_key(query.owner))
     found = found.order_by(tasks.c.created_at.desc(), tasks.c.task_id).limit(query.limit)
-    return [task_of(row) for row in connection.execute(found)]
+    return [TASKS.fact(row) for row in connection.execute(found)]
 
 
 @reads(DueSchedules)
 def _read_due_schedules(connection: Connection, query: DueSchedules) -> Sequence[Schedule]:
     found = (
-        select(*SCHEDULE_COLUMNS)
+        select(*SCHEDULES.columns)
         .where(active_schedule, schedules.c.next_fire_at <= to_micros(query.now))
         .order_by(schedules.c.next_fire_at)
         .limit(query.limit)
     )
-    return [schedule_of(row) for row in connection.execute(found)]
+    return [SCHEDULES.fact(row) for row in connection.execute(found)]
 
 
 @reads(NextDueTime)
@@ -347,8 +350,8 @@ def _read_schedule(connection: Connection, query: ScheduleById) -> Schedule | No
 
 @reads(SchedulesByIds)
 def _read_schedules_by_ids(connection: Connection, query: SchedulesByIds) -> Sequence[Schedule]:
-    found = select(*SCHEDULE_COLUMNS).where(schedules.c.schedule_id.in_(query.schedule_ids))
-    return [schedule_of(row) for row in connection.execute(found)]
+    found = select(*SCHEDULES.columns).where(schedules.c.schedule_id.in_(query.schedule_ids))
+    return [SCHEDULES.fact(row) for row in connection.execute(found)]
 
 
 @reads(UpcomingSchedules)
@@ -364,7 +367,7 @@ def _read_upcoming_schedules(connection: Connection, query: UpcomingSchedules) -
 
 @reads(ScheduleFilter)
 def _read_schedules(connection: Connection, where: ScheduleFilter) -> Sequence[Schedule]:
-    found = select(*SCHEDULE_COLUMNS).order_by(*_SCHEDULE_ORDER).limit(where.limit)
+    found = select(*SCHEDULES.columns).order_by(*_SCHEDULE_ORDER).limit(where.limit)
     if where.agent is not None:
         found = found.where(schedules.c.agent == agent_key(where.agent))
     first = tenant_key(where.tenant, "")
@@ -377,32 +380,32 @@ def _read_schedules(connection: Connection, where: ScheduleFilter) -> Sequence[S
         if row is None:
             return []
         found = found.where(tuple_(*_SCHEDULE_ORDER) > tuple_(*row))
-    return [schedule_of(row) for row in connection.execute(found)]
+    return [SCHEDULES.fact(row) for row in connection.execute(found)]
 
 
 @reads(PausedHeartbeats)
 def _read_paused_heartbeats(connection: Connection, query: PausedHeartbeats) -> Sequence[Schedule]:
-    found = select(*SCHEDULE_COLUMNS).where(
+    found = select(*SCHEDULES.columns).where(
         schedules.c.agent.in_(select(webhook_deliveries.c.agent).where(waiting_delivery)),
         open_schedule,
         schedules.c.status == ScheduleStatus.PAUSED.value,
         schedules.c.kind == ScheduleKind.HEARTBEAT.value,
     )
-    return [schedule_of(row) for row in connection.execute(found.limit(query.limit))]
+    return [SCHEDULES.fact(row) for row in connection.execute(found.limit(query.limit))]
 
 
 @reads(TicksOfSchedule)
 def _read_ticks_of_schedule(connection: Connection, query: TicksOfSchedule) -> Sequence[Tick]:
-    found = select(*TICK_COLUMNS).where(ticks.c.schedule_id == query.schedule_id)
+    found = select(*TICKS.columns).where(ticks.c.schedule_id == query.schedule_id)
     found = found.order_by(ticks.c.due_at.desc(), ticks.c.firing_id.desc()).limit(query.limit)
     if query.before is not None:
         found = found.where(ticks.c.due_at < to_micros(query.before))
-    return [tick_of(row) for row in connection.execute(found)]
+    return [TICKS.fact(row) for row in connection.execute(found)]
 
 
 @reads(ApprovalById)
 def _read_approval(connection: Connection, query: ApprovalById) -> Approval | None:
-    found = select(*APPROVAL_COLUMNS).where(
+    found = select(*APPROVALS.columns).where(
         approvals.c.approval_id == query.approval_id, approvals.c.tenant == query.tenant
     )
     row = connection.execute(found).one_or_none()
@@ -411,7 +414,7 @@ def _read_approval(connection: Connection, query: ApprovalById) -> Approval | No
 
 @reads(ApprovalFilter)
 def _read_approvals(connection: Connection, where: ApprovalFilter) -> Sequence[Approval]:
-    found = select(*APPROVAL_COLUMNS).where(*_of_runs(approvals, where))
+    found = select(*APPROVALS.columns).where(*_of_runs(approvals, where))
     found = found.order_by(approvals.c.requested_at.desc(), approvals.c.approval_id.desc()).limit(where.limit)
     return [approval_of(row) for row in connection.execute(found)]
 
@@ -430,7 +433,7 @@ def _of_runs(table: Table, where: ApprovalFilter | CallbackFilter) -> Iterator[C
 @reads(ExpiredApprovals)
 def _read_expired_approvals(connection: Connection, query: ExpiredApprovals) -> Sequence[Approval]:
     found = (
-        select(*APPROVAL_COLUMNS)
+        select(*APPROVALS.columns)
         .where(pending_approval, approvals.c.expires_at <= to_micros(query.now))
         .order_by(approvals.c.expires_at)
         .limit(query.limit)
@@ -441,8 +444,8 @@ def _read_expired_approvals(connection: Connection, query: ExpiredApprovals) -> 
 @reads(DeliveryById)
 def _read_delivery(connection: Connection, query: DeliveryById) -> Delivery | None:
     mine = (webhook_deliveries.c.delivery_id == query.delivery_id, webhook_deliveries.c.tenant == query.tenant)
-    row = connection.execute(select(*DELIVERY_COLUMNS).where(*mine)).one_or_none()
-    return None if row is None else delivery_of(row)
+    row = connection.execute(select(*DELIVERIES.columns).where(*mine)).one_or_none()
+    return None if row is None else DELIVERIES.fact(row)
 
 
 @reads(DeliveryFilter)
@@ -454,7 +457,7 @@ def _read_deliveries(connection: Connection, where: DeliveryFilter) -> Sequence[
     if where.status is not None:
         found = found.where(table.status == where.status.value)
     found = found.order_by(table.received_at.desc(), table.delivery_id.desc()).limit(where.limit)
-    return [delivery_of(row) for row in connection.execute(found)]
+    return [DELIVERIES.fact(row) for row in connection.execute(found)]
 
 
 @reads(WaitingDeliveries)
@@ -462,7 +465,7 @@ def _read_waiting_deliveries(connection: Connection, query: WaitingDeliveries) -
     table = webhook_deliveries.c
     found = select(*BRIEF_DELIVERY_COLUMNS, table.event).where(table.agent == agent_key(query.agent), waiting_delivery)
     found = found.order_by(table.received_at, table.delivery_id).limit(query.limit)
-    return [delivery_of(row) for row in connection.execute(found)]
+    return [DELIVERIES.fact(row) for row in connection.execute(found)]
 
 
 @reads(OldDeliveries)
@@ -476,23 +479,23 @@ def _read_old_deliveries(connection: Connection, query: OldDeliveries) -> Sequen
 @reads(CallbackById)
 def _read_callback(connection: Connection, query: CallbackById) -> Callback | None:
     mine = (callbacks.c.callback_id == query.callback_id, callbacks.c.tenant == query.tenant)
-    row = connection.execute(select(*CALLBACK_COLUMNS).where(*mine)).one_or_none()
-    return None if row is None else callback_of(row)
+    row = connection.execute(select(*CALLBACKS.columns).where(*mine)).one_or_none()
+    return None if row is None else CALLBACKS.fact(row)
 
 
 @reads(CallbackFilter)
 def _read_callbacks(connection: Connection, where: CallbackFilter) -> Sequence[Callback]:
-    found = select(*CALLBACK_COLUMNS).where(*_of_runs(callbacks, where))
+    found = select(*CALLBACKS.columns).where(*_of_runs(callbacks, where))
     found = found.order_by(callbacks.c.created_at.desc(), callbacks.c.callback_id.desc()).limit(where.limit)
-    return [callback_of(row) for row in connection.execute(found)]
+    return [CALLBACKS.fact(row) for row in connection.execute(found)]
 
 
 @reads(DueCallbacks)
 def _read_due_callbacks(connection: Connection, query: DueCallbacks) -> Sequence[Callback]:
     parameters = {"now": to_micros(query.now), "per_host": query.per_host, "limit": query.limit}
     return [
-        callback_of(row)
-        for row in connection.execute(dialect_of(connection).due_callbacks(CALLBACK_COLUMNS), parameters)
+        CALLBACKS.fact(row)
+        for row in connection.execute(dialect_of(connection).due_callbacks(CALLBACKS.columns), parameters)
     ]
 
 

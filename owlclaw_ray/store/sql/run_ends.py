@@ -23,8 +23,8 @@ from owlclaw_ray.store.run_ends import (
 )
 from owlclaw_ray.store.sql.codec import load
 from owlclaw_ray.store.sql.dialects import DIALECTS, Dialect, dialect_of
-from owlclaw_ray.store.sql.entry_rows import ENTRY_COLUMNS, RECORD_COLUMNS, entry_of, record_of
 from owlclaw_ray.store.sql.queries import reads, run_of_row
+from owlclaw_ray.store.sql.row_codecs import ENTRY_COLUMNS, RECORD_COLUMNS, entry_of, record_of
 from owlclaw_ray.store.sql.schema import blobs, journal, ledger, ledger_heads, runs
 
 _KNOWN = (EntryKind.RUN_QUEUED.value, EntryKind.RUN_STARTED.value, EntryKind.RUN_FINISHED.value)

@@ -13,14 +13,12 @@ from sqlalchemy.sql.schema import Table
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerRecord
-from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.domain.webhook import MAX_FAILURES
 from owlclaw_ray.ledger.chain import ChainHead, canonical_data, next_hash
 from owlclaw_ray.ledger.redaction import Redactor
-from owlclaw_ray.store.sql.approval_rows import APPROVAL_COLUMNS, approval_row, settled_row
-from owlclaw_ray.store.sql.codec import agent_key, dump, optional_micros, to_micros
+from owlclaw_ray.store.sql.codec import agent_key, dump, to_micros
 from owlclaw_ray.store.sql.dialects import Dialect
-from owlclaw_ray.store.sql.schedule_rows import SCHEDULE_COLUMNS, TICK_COLUMNS, schedule_row, tick_row
+from owlclaw_ray.store.sql.row_codecs import APPROVALS, CALLBACKS, DELIVERIES, SCHEDULES, TASKS, TICKS, RowCodec
 from owlclaw_ray.store.sql.schema import (
     NAME,
     WAITING,
@@ -43,8 +41,6 @@ from owlclaw_ray.store.sql.schema import (
     waiting_delivery,
     webhook_deliveries,
 )
-from owlclaw_ray.store.sql.task_rows import TASK_COLUMNS, task_row
-from owlclaw_ray.store.sql.webhook_rows import CALLBACK_COLUMNS, DELIVERY_COLUMNS, callback_row, delivery_row
 from owlclaw_ray.store.sql.working_set import Changes, RunRow
 
 _SWEEP_EVERY, _SWEEP = 500, 1_000
@@ -84,6 +80,8 @@ _CHANGED_RUN = (
     "awaits",
 )
 _MERGED_RUN = ("trigger", "payload", "rank", "deadline")
+_CHANGED_SCHEDULE = ("status", "next_fire_at", "paused_until")
+_SETTLED_APPROVAL = ("status", "decision", "decided_at")
 _CHANGED_TICK = ("at", "run_id", "last_due_at", "count")
 _CHANGED_AGENT = ("epoch", "activation_id", "state", "lineage")
 _CHANGED_ACCOUNT = ("used", "reserved", "alerted")
@@ -148,7 +146,7 @@ class Writer:
         def updating(table: Table, columns: Sequence[str], key: str) -> RowsStatement:
             values = {column: bindparam(f"new_{column}", type_=table.c[column].type) for column in columns}
             statement = update(table).values(values).where(table.c[key] == bindparam("key", type_=table.c[key].type))
-            return RowsStatement(statement, (*_new_names(columns), "key"), engine_dialect)
+            return RowsStatement(statement, (*(f"new_{column}" for column in columns), "key"), engine_dialect)
 
         def removing(key: Column[str], condition: ColumnElement[bool] | None = None) -> RowsStatement:
             found = delete(key.table).where(key == bindparam("key", type_=NAME))
@@ -212,32 +210,35 @@ class Writer:
                 lambda new: [(key, row.body_hash, row.run_id, row.expires_at) for key, row in sorted(new.keys.items())],
             ),
             (
-                inserting(schedules, _names(SCHEDULE_COLUMNS)),
-                lambda new: [*map(schedule_row, new.new_schedules.values())],
+                inserting(schedules, SCHEDULES.names),
+                lambda new: [*map(SCHEDULES.row, new.new_schedules.values())],
             ),
             (
-                updating(schedules, ("status", "next_fire_at", "paused_until"), "schedule_id"),
-                lambda new: [*map(_changed_schedule, new.schedules.values())],
+                updating(schedules, _CHANGED_SCHEDULE, "schedule_id"),
+                _encoding(SCHEDULES, (*_CHANGED_SCHEDULE, "schedule_id"), lambda new: new.schedules.values()),
             ),
-            (inserting(ticks, _names(TICK_COLUMNS)), lambda new: [*map(tick_row, new.ticks)]),
+            (inserting(ticks, TICKS.names), lambda new: [*map(TICKS.row, new.ticks)]),
             (
                 updating(ticks, _CHANGED_TICK, "firing_id"),
-                lambda new: [*map(_changed_tick, _in_order(new.changed_ticks))],
+                _encoding(TICKS, (*_CHANGED_TICK, "firing_id"), lambda new: _in_order(new.changed_ticks)),
             ),
             (removing(ticks.c.firing_id), lambda new: _keys(new.removed_ticks)),
             (removing(runs.c.run_id), lambda new: _keys(new.removed_runs)),
             (removing(journal.c.run_id), lambda new: _keys(new.forgotten_journals)),
             (
-                inserting(approvals, _names(APPROVAL_COLUMNS)),
-                lambda new: [*map(approval_row, new.new_approvals.values())],
+                inserting(approvals, APPROVALS.names),
+                lambda new: [*map(APPROVALS.row, new.new_approvals.values())],
             ),
             (
-                updating(approvals, ("status", "decision", "decided_at"), "approval_id"),
-                lambda new: [*map(settled_row, new.approvals.values())],
+                updating(approvals, _SETTLED_APPROVAL, "approval_id"),
+                _encoding(APPROVALS, (*_SETTLED_APPROVAL, "approval_id"), lambda new: new.approvals.values()),
             ),
             (
-                replacing(tasks, _names(TASK_COLUMNS)),
-                lambda new: [*map(task_row, _in_order(new.tasks))],
+                replacing(tasks, TASKS.names),
+                lambda new: [
+                    TASKS.row(put.task, created_at=put.created_at, updated_at=to_micros(put.at))
+                    for put in _in_order(new.tasks)
+                ],
             ),
             (
                 removing(webhook_deliveries.c.delivery_id, webhook_deliveries.c.status != WAITING),
@@ -245,8 +246,8 @@ class Writer:
             ),
             (removing(callbacks.c.callback_id, settled_callback), lambda new: _keys(new.forgotten_callbacks)),
             (
-                replacing(webhook_deliveries, _names(DELIVERY_COLUMNS)),
-                lambda new: [*map(delivery_row, _in_order(new.deliveries))],
+                replacing(webhook_deliveries, DELIVERIES.names),
+                lambda new: [*map(DELIVERIES.row, _in_order(new.deliveries))],
             ),
             (
                 RowsStatement(handled, ("run", "key", "owner"), engine_dialect),
@@ -259,14 +260,14 @@ class Writer:
                     for key, (run, why) in sorted(new.failed.items(), key=itemgetter(0))
                 ],
             ),
-            (adding(callbacks, _names(CALLBACK_COLUMNS)), lambda new: [*map(callback_row, new.new_callbacks.values())]),
+            (adding(callbacks, CALLBACKS.names), lambda new: [*map(CALLBACKS.row, new.new_callbacks.values())]),
             (
                 RowsStatement(due, ("at", "key"), engine_dialect),
                 lambda new: [(at, run_id) for run_id, at in sorted(new.ended.items())],
             ),
             (
-                replacing(callbacks, _names(CALLBACK_COLUMNS)),
-                lambda new: [*map(callback_row, _in_order(new.callbacks))],
+                replacing(callbacks, CALLBACKS.names),
+                lambda new: [*map(CALLBACKS.row, _in_order(new.callbacks))],
             ),
             (
                 updating(budgets, _CHANGED_ACCOUNT, "account"),
@@ -345,13 +346,14 @@ def _picking(columns: Sequence[str], objects: Callable[[Changes], Iterable[Any]]
     return lambda new: [*map(pick, objects(new))]
 
 
+def _encoding(codec: RowCodec[Any], columns: Sequence[str], facts: Callable[[Changes], Iterable[Any]]) -> _Rows:
+    """Return what makes rows of facts, with these columns."""
+    return lambda new: [codec.row(fact, columns) for fact in facts(new)]
+
+
 def _in_order(changed: Mapping[str, _T]) -> Iterable[_T]:
     """Return the values in the order of their keys, in which all stores lock rows."""
     return (changed[key] for key in sorted(changed))
-
-
-def _names(columns: Iterable[ColumnElement[Any]]) -> list[str]:
-    return [column.name for column in columns]
 
 
 def _keys(keys: Iterable[str]) -> list[tuple[str]]:
@@ -362,20 +364,6 @@ def _stored(changes: Changes, changed: Mapping[int, RunRow]) -> Iterable[RunRow]
     """Return those of the changed runs that were there before the batch: the others are written as new ones."""
     new = {run.seq for run in changes.new_runs}
     return (run for run in changed.values() if run.seq not in new)
-
-
-def _new_names(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the parameters' names of an UPDATE's new values."""
-    return tuple(f"new_{column}" for column in columns)
-
-
-def _changed_schedule(schedule: Schedule) -> tuple[Any, ...]:
-    next_fire_at, paused_until = optional_micros(schedule.next_fire_at), optional_micros(schedule.paused_until)
-    return schedule.status.value, next_fire_at, paused_until, schedule.schedule_id
-
-
-def _changed_tick(tick: Tick) -> tuple[Any, ...]:
-    return to_micros(tick.at), tick.run_id, optional_micros(tick.last_due_at), tick.count, tick.firing_id
 
 
 def _record_row(record: LedgerRecord, before: ChainHead, head: ChainHead, data: bytes) -> tuple[Any, ...]:
