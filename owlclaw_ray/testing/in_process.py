@@ -66,6 +66,7 @@ from owlclaw_ray.runs.run_loop import RunServices, at_once
 from owlclaw_ray.runs.running_calls import unknown
 from owlclaw_ray.runs.submissions import Dispatcher
 from owlclaw_ray.runtime.api import Health, Runtime, refuse_score
+from owlclaw_ray.schedules.api import Schedules
 from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
 from owlclaw_ray.store.api import CommandStore, QueryStore, Store
@@ -92,7 +93,7 @@ from owlclaw_ray.telemetry.metrics.api import MetricFamily
 from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
 from owlclaw_ray.telemetry.tracing.api import ScoreReceiver
 from owlclaw_ray.testing.store_file import create_store
-from owlclaw_ray.tools.agents.api import DefinitionView, views_of
+from owlclaw_ray.tools.agents.api import views_of
 from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
 from owlclaw_ray.tools.agents.toolset import AgentTools
 from owlclaw_ray.tools.artifact_folder import ArtifactFolder
@@ -195,29 +196,6 @@ class LocalMemory:
         self._memory.refresh(agent)
 
 
-class LoopSchedules:
-    """Implements `Schedules` for tools in threads, through the event loop that owns the store."""
-
-    def __init__(self, commits: GroupCommit, clock: Clock) -> None:
-        self._commits, self._clock = commits, clock
-        self._loop = asyncio.get_running_loop()
-
-    def create(self, schedule: Schedule, limit: int) -> ScheduleCreated | TooManySchedules:
-        """See Schedules.create."""
-        outcome = self._apply(CreateSchedule(schedule, limit))
-        assert isinstance(outcome, ScheduleCreated | TooManySchedules)
-        return outcome
-
-    def cancel(self, agent: AgentRef, schedule_id: ScheduleId, caller_run: RunId) -> ScheduleCancelled:
-        """See Schedules.cancel."""
-        outcome = self._apply(CancelSchedule(agent, schedule_id, self._clock.now(), caller_run))
-        assert isinstance(outcome, ScheduleCancelled)
-        return outcome
-
-    def _apply(self, command: Command) -> Outcome:
-        return asyncio.run_coroutine_threadsafe(self._commits.apply([command]), self._loop).result()[0]
-
-
 class LoopServers:
     """Implements McpServers for tools in threads, through the event loop that owns the pool."""
 
@@ -233,26 +211,45 @@ class LoopServers:
         return asyncio.run_coroutine_threadsafe(self._pool.call(call), self._loop).result()
 
 
-class LoopAgents:
+class LoopStore(Schedules):
     """Reaches store and Directory for tools in threads, through the event loop that owns both."""
 
-    def __init__(self, store: Store, commits: GroupCommit, definitions: LoadedDefinitions) -> None:
-        self._store, self._commits, self._definitions = store, commits, definitions
+    def __init__(self, store: Store, commits: GroupCommit, definitions: LoadedDefinitions, clock: Clock) -> None:
+        self._store, self._commits, self._definitions, self._clock = store, commits, definitions, clock
         self._loop = asyncio.get_running_loop()
         self.directory: Directory | None = None
 
-    def agents(self, clock: Clock) -> RuntimeAgents:
-        """Return the agents and tasks of this runtime."""
-        return RuntimeAgents(self._apply, self.read, self._wake, self._views, clock)
+    @override
+    def create(self, schedule: Schedule, limit: int) -> ScheduleCreated | TooManySchedules:
+        outcome = self._apply(CreateSchedule(schedule, limit))
+        assert isinstance(outcome, ScheduleCreated | TooManySchedules)
+        return outcome
 
-    def embeddings(self, client: EmbeddingClient, clock: Clock, ids: IdSource) -> BudgetedEmbeddings:
-        """Return the way to a provider's embedding models, with the budgets of the agents' definitions."""
-        front = EmbeddingGateway(client, clock=clock, retry=RetryPolicy(), jitter=_no_jitter)
+    @override
+    def cancel(self, agent: AgentRef, schedule_id: ScheduleId, caller_run: RunId) -> ScheduleCancelled:
+        outcome = self._apply(CancelSchedule(agent, schedule_id, self._clock.now(), caller_run))
+        assert isinstance(outcome, ScheduleCancelled)
+        return outcome
+
+    def agents(self) -> RuntimeAgents:
+        """Return the agents and tasks of this runtime."""
+        definitions = self._definitions
+        return RuntimeAgents(
+            self._apply,
+            self.read,
+            lambda agent: None if self.directory is None else self._now(self.directory.wake([agent])),
+            lambda: views_of(definitions.present(), definitions.load),
+            self._clock,
+        )
+
+    def embeddings(self, client: EmbeddingClient, ids: IdSource) -> BudgetedEmbeddings:
+        """Return the client of a provider's embedding models, under the budgets of the agents' definitions."""
+        front = EmbeddingGateway(client, clock=self._clock, retry=RetryPolicy(), jitter=_no_jitter)
         return BudgetedEmbeddings(
             lambda request: self._now(front.embed(request)),
             apply=self._apply_all,
             budgets=lambda agent: self._definitions.load(agent.definition).governance.budgets,
-            clock=clock,
+            clock=self._clock,
             ids=ids,
         )
 
@@ -270,12 +267,6 @@ class LoopAgents:
     def read(self, query: Query[_T]) -> _T:
         """Return the answer of the store."""
         return self._now(self._store.read(query))
-
-    def _wake(self, agent: AgentRef) -> object:
-        return None if self.directory is None else self._now(self.directory.wake([agent]))
-
-    def _views(self) -> Sequence[DefinitionView]:
-        return views_of(self._definitions.present(), self._definitions.load)
 
     def _now(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -672,14 +663,14 @@ async def in_process_runtime(
     counted = CommitMetrics()
     commits = GroupCommit(store, observer=counted)
     definitions = DefinitionFolder(agents_dir, defaults, Machine(environ))
-    reach = LoopAgents(store, commits, definitions)
+    reach = LoopStore(store, commits, definitions, clock)
     if embedding is not None:
         embedders = ConfiguredEmbedders(
-            embedder, reach.embeddings(embedding, clock, ids), EmbeddingCalls(endpoints=defaults.endpoints)
+            embedder, reach.embeddings(embedding, ids), EmbeddingCalls(endpoints=defaults.endpoints)
         )
     memory, artifacts = LanceMemory(data_dir, embedders or FixedEmbedder(None), clock), ArtifactFolder(data_dir)
-    builtins = BuiltInTools(schedules=LoopSchedules(commits, clock), memory=memory, states=app.registry, clock=clock)
-    agents, options = reach.agents(clock), host_tools.agents
+    builtins = BuiltInTools(schedules=reach, memory=memory, states=app.registry, clock=clock)
+    agents, options = reach.agents(), host_tools.agents
     others = () if options is None else (AgentTools(agents, agents, options, clock),)
     tokens, price_rules = tokens or EstimatedTokens(), tuple(prices.items())
     gateway = ModelGateway(
