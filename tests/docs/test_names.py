@@ -17,7 +17,7 @@ CLASSES_OF_ONE_NAME: dict[str, tuple[str, ...]] = {}
 NOUNS = frozenset(
     [
         "counting",
-        "docstring",
+        
         "embedding",
         "mapping",
         "packing",
