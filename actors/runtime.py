@@ -38,7 +38,7 @@ from owlclaw_ray.schedules.cron import next_fire
 from owlclaw_ray.schedules.timetable import StoreTimetable
 from owlclaw_ray.store.followers import FollowerRegistry
 from owlclaw_ray.tools.arguments import argument_problems
-from owlclaw_ray.tools.artifact_folder import ArtifactFolder
+from owlclaw_ray.tools.artifacts import ArtifactFolder
 
 _HEALTH_SECONDS = 3.0
 _REST_SECONDS = 0.004

@@ -66,7 +66,7 @@ from owlclaw_ray.store.queries import (
     ScheduleById,
 )
 from owlclaw_ray.telemetry.metrics.api import MetricFamily, Metrics
-from owlclaw_ray.tools.artifacts import ArtifactStore
+from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.tools.mcp.api import McpNode, McpServerView
 from owlclaw_ray.webhooks.inbox import WebhookInbox
 from owlclaw_ray.webhooks.outbox import WebhookOutbox
@@ -105,7 +105,7 @@ class RuntimeFacade:
         definitions: NamedDefinitions,
         memory_files: MemoryFiles,
         indexed_memory: IndexedMemory,
-        artifacts: ArtifactStore,
+        artifacts: ArtifactFolder,
         health_of: Callable[[], Awaitable[Health]],
         argument_problems: Callable[[JsonObject, JsonObject], Sequence[str]],
         clock: Clock,

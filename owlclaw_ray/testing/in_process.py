@@ -94,12 +94,10 @@ from owlclaw_ray.telemetry.metrics.api import MetricFamily
 from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
 from owlclaw_ray.telemetry.tracing.api import ScoreReceiver
 from owlclaw_ray.testing.store_file import create_store
-from owlclaw_ray.tools.agents.api import DefinitionView, views_of
-from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
+from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, RuntimeAgents, views_of
 from owlclaw_ray.tools.agents.toolset import AgentTools
 from owlclaw_ray.tools.arguments import argument_problems
-from owlclaw_ray.tools.artifact_folder import ArtifactFolder
-from owlclaw_ray.tools.artifacts import ArtifactStore
+from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.composition import declared_tools, tools_of
 from owlclaw_ray.tools.executor import LocalExecutor
@@ -520,7 +518,7 @@ def assemble(
     definitions: LoadedDefinitions,
     memory: MemoryStore,
     memory_files: MemoryFiles,
-    artifacts: ArtifactStore,
+    artifacts: ArtifactFolder,
     placement: Placement,
     ids: IdSource,
     counted: CommitMetrics | None = None,
@@ -695,7 +693,7 @@ async def in_process_runtime(
     memory, artifacts = LanceMemory(data_dir, embedders or FixedEmbedder(None), clock), ArtifactFolder(data_dir)
     builtins = BuiltInTools(schedules=LoopSchedules(commits, clock), memory=memory, states=app.registry, clock=clock)
     agents, options = reach.agents(clock), host_tools.agents
-    others = () if options is None else (AgentTools(agents, agents, options, clock),)
+    others = () if options is None else (AgentTools(agents, options, clock),)
     tokens, price_rules = tokens or EstimatedTokens(), tuple(prices.items())
     gateway = ModelGateway(
         models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter, prices=price_rules

@@ -17,7 +17,6 @@ CLASSES_OF_ONE_NAME: dict[str, tuple[str, ...]] = {}
 NOUNS = frozenset(
     [
         "counting",
-        
         "embedding",
         "mapping",
         "packing",
