@@ -22,7 +22,7 @@ from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.file_threads import in_file_thread
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.placement.directory import Directory
-from owlclaw_ray.tools.agents.api import DefinitionView, views_of
+from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, views_of
 
 _TIMEOUT_IN_HEARTBEATS = 3
 _PAUSE = 0.5

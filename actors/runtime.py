@@ -34,7 +34,7 @@ from owlclaw_ray.ledger.chain_heads import ChainHeadFolder
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.runtime.api import Health, Runtime, refuse_score
 from owlclaw_ray.store.followers import FollowerRegistry
-from owlclaw_ray.tools.artifact_folder import ArtifactFolder
+from owlclaw_ray.tools.artifacts import ArtifactFolder
 
 _HEALTH_SECONDS = 3.0
 _REST_SECONDS = 0.004

@@ -43,8 +43,7 @@ from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
 from owlclaw_ray.schedules.scheduler import Scheduler
 from owlclaw_ray.schedules.updates import ScheduleUpdates
 from owlclaw_ray.store.api import QueryStore
-from owlclaw_ray.tools.artifact_expiry import ArtifactExpiry
-from owlclaw_ray.tools.artifact_folder import ArtifactFolder
+from owlclaw_ray.tools.artifacts import ArtifactExpiry, ArtifactFolder
 from owlclaw_ray.webhooks.expiry import WebhookExpiry
 from owlclaw_ray.webhooks.outbox import CallbackCounts, CallbackDelivery, CallbackOptions
 

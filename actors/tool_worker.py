@@ -45,10 +45,9 @@ from owlclaw_ray.store.commands import (
 )
 from owlclaw_ray.store.queries import Query
 from owlclaw_ray.tools.adapter import ToolAdapter
-from owlclaw_ray.tools.agents.api import DefinitionView
-from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
+from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, RuntimeAgents
 from owlclaw_ray.tools.agents.toolset import AgentTools
-from owlclaw_ray.tools.artifact_folder import ArtifactFolder
+from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.composition import tools_of
 from owlclaw_ray.tools.executor import LocalExecutor
@@ -245,4 +244,4 @@ def _agent_tools(plan: WorkerPlan, reach: WorkerClients, clock: Clock) -> tuple[
     if options is None:
         return ()
     agents = reach.agents(clock)
-    return (AgentTools(agents, agents, options, clock),)
+    return (AgentTools(agents, options, clock),)

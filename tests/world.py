@@ -70,7 +70,7 @@ from owlclaw_ray.store.sql.sql_store import SqlStore
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
 from owlclaw_ray.testing.in_process import InProcessRuntime, LocalHost, LocalPool, Wire, assemble, isolation_of
-from owlclaw_ray.tools.artifact_folder import ArtifactFolder
+from owlclaw_ray.tools.artifacts import ArtifactFolder
 from tests.witness import Witness
 
 AGENTS = tuple(AgentRef.parse(name) for name in ("solo", "solo:1", "crew:a", "crew:b", "crew:c"))

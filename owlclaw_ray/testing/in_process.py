@@ -93,11 +93,9 @@ from owlclaw_ray.telemetry.metrics.api import MetricFamily
 from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
 from owlclaw_ray.telemetry.tracing.api import ScoreReceiver
 from owlclaw_ray.testing.store_file import create_store
-from owlclaw_ray.tools.agents.api import views_of
-from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
+from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents, views_of
 from owlclaw_ray.tools.agents.toolset import AgentTools
-from owlclaw_ray.tools.artifact_folder import ArtifactFolder
-from owlclaw_ray.tools.artifacts import ArtifactStore
+from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.composition import declared_tools, tools_of
 from owlclaw_ray.tools.executor import LocalExecutor
@@ -507,7 +505,7 @@ def assemble(
     definitions: LoadedDefinitions,
     memory: LanceMemory,
     memory_files: MemoryFolders,
-    artifacts: ArtifactStore,
+    artifacts: ArtifactFolder,
     placement: Placement,
     ids: IdSource,
     counted: CommitMetrics | None = None,
@@ -671,7 +669,7 @@ async def in_process_runtime(
     memory, artifacts = LanceMemory(data_dir, embedders or FixedEmbedder(None), clock), ArtifactFolder(data_dir)
     builtins = BuiltInTools(schedules=reach, memory=memory, states=app.registry, clock=clock)
     agents, options = reach.agents(), host_tools.agents
-    others = () if options is None else (AgentTools(agents, agents, options, clock),)
+    others = () if options is None else (AgentTools(agents, options, clock),)
     tokens, price_rules = tokens or EstimatedTokens(), tuple(prices.items())
     gateway = ModelGateway(
         models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter, prices=price_rules

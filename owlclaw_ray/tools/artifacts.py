@@ -1,33 +1,113 @@
-"""Where large outputs are kept."""
+"""Artifacts as files: `<data_dir>/agents/<tenant>/<agent>/artifacts/<id>.txt`, `.json` and so on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
-from typing import Protocol
+import asyncio
+import logging
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from stat import S_ISREG
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
+from owlclaw_ray.domain.artifact import ENDINGS, Artifact, StoredArtifact
+from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import ArtifactId
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.durable_files import make_folder, replace
+
+_ID = re.compile(r"art_[0-9a-f]{26}")
+
+logger = logging.getLogger(__name__)
 
 
-class ArtifactStore(Protocol):
+class ArtifactFolder:
     """Keeps artifacts, each agent's apart from all others'."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._agents = data_dir / "agents"
 
     def put(self, agent: AgentRef, artifact: Artifact) -> None:
         """Store it durably; one of the same id is replaced. Raises OSError."""
-        ...
+        folder = self._folder(agent)
+        if not folder.exists():
+            make_folder(folder)
+        replace(folder / f"{artifact.artifact_id}{ENDINGS[artifact.media_type]}", artifact.content)
 
     def get(self, agent: AgentRef, artifact_id: ArtifactId) -> Artifact:
-        """Return it; raises NotFoundError, for ids that are none too."""
-        ...
+        """Return it; raises NotFoundError. Only ids of the form that `put` is given reach the file system."""
+        if _ID.fullmatch(artifact_id):
+            for media_type, ending in ENDINGS.items():
+                try:
+                    content = _read(self._folder(agent) / f"{artifact_id}{ending}")
+                except OSError:
+                    continue
+                return Artifact(artifact_id, media_type, content)
+        raise NotFoundError("artifact", artifact_id)
 
     def listing(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:
-        """Return the agent's artifacts, the newest first; none for an agent that has none."""
-        ...
+        """Return the agent's artifacts, the newest first."""
+        found = [StoredArtifact(*_told(entry.name), size, at) for entry, size, at in _files(self._folder(agent))]
+        return sorted(found, key=lambda each: (each.stored_at, each.artifact_id), reverse=True)[:limit]
 
     def expire(self, before: datetime) -> int:
-        """Remove the artifacts of all agents that were stored before that moment; return how many. Raises nothing for those that
-        cannot be removed now: they are met again.
+        """Remove the artifacts of all agents that were stored before that moment; return how many. One that cannot be removed stays for
+        the next time.
         """
-        ...
+        removed = 0
+        for folder in self._agents.glob("*/*/artifacts"):
+            for entry, _, stored_at in _files(folder):
+                if stored_at < before:
+                    try:
+                        Path(entry.path).unlink(missing_ok=True)
+                    except OSError:
+                        logger.exception("%s is over its time and cannot be removed", entry.path)
+                    else:
+                        removed += 1
+        return removed
+
+    def _folder(self, agent: AgentRef) -> Path:
+        return self._agents / agent.folder / "artifacts"
+
+
+def _told(name: str) -> tuple[ArtifactId, str]:
+    """Return the id and the media type that a file's name tells."""
+    stem, ending = name.split(".")
+    return ArtifactId(stem), next(media_type for media_type, each in ENDINGS.items() if each == f".{ending}")
+
+
+def _files(folder: Path) -> Iterator[tuple[os.DirEntry[str], int, datetime]]:
+    """Yield the artifacts in a folder, with their sizes and when they were stored."""
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        stem, dot, ending = entry.name.partition(".")
+        if _ID.fullmatch(stem) and f"{dot}{ending}" in ENDINGS.values():
+            with suppress(OSError):
+                found = entry.stat(follow_symlinks=False)
+                if S_ISREG(found.st_mode):
+                    yield entry, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC)
+
+
+def _read(path: Path) -> bytes:
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+        return file.read()
+
+
+class ArtifactExpiry:
+    """Removes the artifacts of all agents that are older than `keep`."""
+
+    def __init__(self, artifacts: ArtifactFolder, keep: timedelta, clock: Clock) -> None:
+        self._artifacts, self._keep, self._clock = artifacts, keep, clock
+
+    async def tick(self) -> int:
+        """Remove what is too old; return how many artifacts that were."""
+        removed = await asyncio.to_thread(self._artifacts.expire, self._clock.now() - self._keep)
+        if removed:
+            logger.info("%d artifacts older than %s were removed", removed, self._keep)
+        return removed

@@ -13,7 +13,7 @@ from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import ToolResult
 from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.ids import ArtifactId, derived_id
-from owlclaw_ray.tools.artifacts import ArtifactStore
+from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.tools.bounded_text import BoundedText
 from owlclaw_ray.tools.json_result import within_limit
 
@@ -33,7 +33,7 @@ _logger = logging.getLogger(__name__)
 class LargeOutput:
     """Makes results fit. Without a store, and when it fails, they are cut instead."""
 
-    def __init__(self, artifacts: ArtifactStore | None) -> None:
+    def __init__(self, artifacts: ArtifactFolder | None) -> None:
         self._artifacts = artifacts
 
     def fitted(self, invocation: ToolInvocation, result: ToolResult, limit: int) -> ToolResult:

@@ -12,7 +12,7 @@ _DRIVERS = {"postgres": "postgresql+asyncpg", "postgresql": "postgresql+asyncpg"
 
 
 def read_rows(url: str, query: str, limit: int) -> Sequence[JsonObject]:
-    """As Rows: in a transaction that can change nothing. Raises what SQLAlchemy and the driver raise."""
+    """Return the first rows, read in a transaction that can change nothing. Raises what SQLAlchemy and the driver raise."""
     from sqlalchemy import create_engine, make_url, text
 
     location = make_url(url)

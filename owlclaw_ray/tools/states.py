@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -16,6 +16,17 @@ from owlclaw_ray.tools.json_result import to_json
 from owlclaw_ray.tools.names import state_name_problems
 
 _CACHE_SIZE = 1_024
+
+
+class States(Protocol):
+    """The application's state providers by name. Synchronous: it is called from inside a tool worker."""
+
+    def query(self, name: str, agent: AgentRef) -> JsonValue:
+        """Return the present state of that name for the agent, as JSON.
+
+        Raises NotFoundError, its message naming the states that exist, and whatever the provider raises.
+        """
+        ...
 
 
 class UnknownStateError(NotFoundError):

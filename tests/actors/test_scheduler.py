@@ -15,7 +15,7 @@ from owlclaw_ray.domain.artifact import TEXT, Artifact
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.store.queries import NextDueTime
-from owlclaw_ray.tools.artifact_folder import ArtifactFolder
+from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.webhooks.expiry import WebhookExpiry
 from owlclaw_ray.webhooks.outbox import CallbackOptions
 from tests.actors.plans import plan_in

@@ -18,7 +18,7 @@ from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.settings import load_settings
 from owlclaw_ray.telemetry.tracing.cursor_file import CursorFile
 from owlclaw_ray.testing.in_process import in_process_runtime
-from owlclaw_ray.tools.artifact_folder import ArtifactFolder
+from owlclaw_ray.tools.artifacts import ArtifactFolder
 from serve import ray_output
 from serve.pid_file import PidFile
 from serve.preflight import check_data_dir, check_store, exclusive_data_dir

@@ -9,7 +9,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.artifact import JSON, TEXT, Artifact
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import ArtifactId, TenantId
-from owlclaw_ray.tools.artifact_folder import ArtifactFolder
+from owlclaw_ray.tools.artifacts import ArtifactFolder
 
 TRADER, OTHER = AgentRef.parse("trader:AAPL"), AgentRef.parse("trader:MSFT")
 NEIGHBOUR = AgentRef.parse("trader:AAPL", TenantId("neighbour"))

@@ -16,7 +16,7 @@ from owlclaw_ray.domain.tool import Permission, ToolClass
 from owlclaw_ray.domain.tool_call import Stage
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools import hooks
-from owlclaw_ray.tools.artifact_folder import ArtifactFolder
+from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.sources import ToolSources
 from tests.tools.test_executor import OneBuiltIn, call

@@ -12,7 +12,7 @@ from owlclaw_ray.domain.artifact import JSON, TEXT, Artifact
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import ArtifactId, TenantId
 from owlclaw_ray.testing.clock import ManualClock
-from owlclaw_ray.tools.artifact_folder import ArtifactFolder
+from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.large_output import ARTIFACT_BYTES, INLINE_BYTES, INLINE_LIMIT, summary

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.task import Task
-from owlclaw_ray.errors import StoreUnavailableError
+from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
 from owlclaw_ray.ids import RunId, TaskId, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.api import QueryFunction
@@ -36,11 +36,34 @@ from owlclaw_ray.store.queries import (
     TaskById,
     TasksOfAgent,
 )
-from owlclaw_ray.tools.agents.api import DefinitionView
+
+
+class DefinitionView(Struct, frozen=True):
+    """An agent definition as other agents see it."""
+
+    name: str
+    capabilities: str
+    problem: str = ""
+    """Why it cannot be used, if it cannot."""
+    callback_url: str = ""
+    """Who is told of the ends of its agents' runs."""
+
+
+def views_of(names: Sequence[str], load: Callable[[str], AgentDefinition]) -> Sequence[DefinitionView]:
+    """Return the definitions of these names as other agents see them."""
+    views = []
+    for name in names:
+        try:
+            definition = load(name)
+        except OwlClawError as error:
+            views.append(DefinitionView(name, "", str(error)))
+        else:
+            views.append(DefinitionView(name, definition.capabilities, callback_url=definition.callback_url))
+    return views
 
 
 class RuntimeAgents(Struct, frozen=True):
-    """Implements Agents and Tasks."""
+    """Synchronous: it is used inside a tool worker. Raises StoreUnavailableError."""
 
     apply: Callable[[Command], Outcome]
     """Commits one command."""
@@ -48,15 +71,12 @@ class RuntimeAgents(Struct, frozen=True):
     """Asks the store."""
     wake: Callable[[AgentRef], object]
     """Has an agent look for its runs; it may get lost."""
-    definitions_now: Callable[[], Sequence[DefinitionView]]
+    definitions: Callable[[], Sequence[DefinitionView]]
+    """Returns all definitions, by name."""
     clock: Clock
 
-    def definitions(self) -> Sequence[DefinitionView]:
-        """See Agents.definitions."""
-        return self.definitions_now()
-
     def submit(self, command: SubmitRun) -> RunAccepted | IdempotencyConflict | AgentBusy | QueueFull:
-        """See Agents.submit."""
+        """Commit a trigger and wake its agent; committing it again changes nothing."""
         outcome = self.apply(command)
         if not isinstance(outcome, RunAccepted | IdempotencyConflict | AgentBusy | QueueFull):
             raise StoreUnavailableError(f"the run was not accepted: {outcome}")
@@ -65,35 +85,35 @@ class RuntimeAgents(Struct, frozen=True):
         return outcome
 
     def run(self, tenant: TenantId, run_id: RunId) -> Run | None:
-        """See Agents.run."""
+        """See RunById."""
         return self.read(RunById(tenant, run_id))
 
     def last_run(self, agent: AgentRef) -> Run | None:
-        """See Agents.last_run."""
+        """Return the run of the agent that was accepted last."""
         return next(iter(self.read(RunFilter(agent.tenant, agent, limit=1))), None)
 
     def journal(self, tenant: TenantId, run_id: RunId) -> Sequence[JournalEntry]:
-        """See Agents.journal."""
+        """See JournalOfRun."""
         return self.read(JournalOfRun(tenant, run_id))
 
     def agent(self, agent: AgentRef) -> AgentRecord | None:
-        """See Agents.agent."""
+        """See AgentByRef."""
         return self.read(AgentByRef(agent))
 
     def family(self, tenant: TenantId, definition: str, key_prefix: str) -> Sequence[AgentRecord]:
-        """See Agents.family."""
+        """See AgentsByKeyPrefix."""
         return self.read(AgentsByKeyPrefix(tenant, definition, key_prefix))
 
     def task(self, tenant: TenantId, task_id: TaskId) -> Task | None:
-        """See Tasks.task."""
+        """See TaskById."""
         return self.read(TaskById(tenant, task_id))
 
     def tasks(self, owner: AgentRef) -> Sequence[Task]:
-        """See Tasks.tasks."""
+        """See TasksOfAgent."""
         return self.read(TasksOfAgent(owner))
 
     def put(self, task: Task, expected: int) -> TaskStored | TaskChanged:
-        """See Tasks.put."""
+        """See PutTask."""
         outcome = self.apply(PutTask(task, expected, self.clock.now()))
         if not isinstance(outcome, TaskStored | TaskChanged):
             raise StoreUnavailableError(f"the task was not stored: {outcome}")

@@ -1,7 +1,7 @@
 """agent.plan_template and the tools of tasks: work that agents share (T22).
 
 A task belongs to the agent that made it; the agents that this one started work on it. Every change is stored only if nobody
-changed the task meanwhile, else it is decided anew.
+changed the task meanwhile, else it is decided again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId, TaskId, derived_id
 from owlclaw_ray.store.commands import TaskChanged
 from owlclaw_ray.tools.agents import arguments as models
-from owlclaw_ray.tools.agents.api import Tasks
+from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
 from owlclaw_ray.tools.failure import ToolFailureError
 
 _TRIES = 50
@@ -53,18 +53,8 @@ TASK_TEMPLATE: JsonObject = {
 class TaskTools:
     """Makes, reads and changes tasks."""
 
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: RuntimeAgents) -> None:
         self._tasks = tasks
-
-    def plan_template(self, arguments: models.Nothing, caller: ToolInvocation) -> JsonObject:
-        """Return the form of a plan."""
-        del arguments, caller
-        return {"template": PLAN_TEMPLATE}
-
-    def template(self, arguments: models.Nothing, caller: ToolInvocation) -> JsonObject:
-        """Return an example of what agent.task_create takes."""
-        del arguments, caller
-        return {"template": TASK_TEMPLATE}
 
     def create(self, arguments: models.CreateTask, caller: ToolInvocation) -> JsonObject:
         """Make a task; made again by the same call it is the same one."""
@@ -72,7 +62,11 @@ class TaskTools:
         known = self._tasks.task(caller.agent.tenant, task_id)
         if known is not None:
             return _task(known)
-        task = Task(task_id, caller.agent, arguments.title, arguments.goal, _checked(_steps(arguments.steps)))
+        try:
+            steps = checked_steps(_steps(arguments.steps))
+        except TaskRefusedError as error:
+            raise ToolFailureError(error.type, str(error)) from None
+        task = Task(task_id, caller.agent, arguments.title, arguments.goal, steps)
         changed = self._tasks.put(task, 0)
         return _task(changed.task if isinstance(changed, TaskChanged) and changed.task is not None else task)
 
@@ -88,11 +82,8 @@ class TaskTools:
     def update(self, arguments: models.UpdateTask, caller: ToolInvocation) -> JsonObject:
         """Change a task's words and pending steps."""
         put = _steps(arguments.put_steps)
-
-        def revised(task: Task) -> Task:
-            return task.revised(arguments.title, arguments.goal, put, arguments.remove_steps)
-
-        return _task(self._change(arguments.task_id, caller, revised))
+        title, goal, remove = arguments.title, arguments.goal, arguments.remove_steps
+        return _task(self._change(arguments.task_id, caller, lambda task: task.revised(title, goal, put, remove)))
 
     def query_steps(self, arguments: models.QuerySteps, caller: ToolInvocation) -> JsonObject:
         """Return the steps of a task that stand so."""
@@ -124,19 +115,8 @@ class TaskTools:
         task = self._change(arguments.task_id, caller, lambda task: task.moved(step_id, status, result, by))
         return {"task_id": task.task_id, "step": _step(task, task.step(step_id)), "ready": _ids(task.ready())}
 
-    def complete(self, arguments: models.EndTask, caller: ToolInvocation) -> JsonObject:
-        """End a task whose steps are all completed."""
-        return self._end(arguments, caller, TaskStatus.COMPLETED)
-
-    def fail(self, arguments: models.EndTask, caller: ToolInvocation) -> JsonObject:
-        """End a task that cannot be done."""
-        return self._end(arguments, caller, TaskStatus.FAILED)
-
-    def cancel(self, arguments: models.EndTask, caller: ToolInvocation) -> JsonObject:
-        """End a task that is not wanted any more."""
-        return self._end(arguments, caller, TaskStatus.CANCELLED)
-
-    def _end(self, arguments: models.EndTask, caller: ToolInvocation, status: TaskStatus) -> JsonObject:
+    def end(self, status: TaskStatus, arguments: models.EndTask, caller: ToolInvocation) -> JsonObject:
+        """End a task: completed, once all its steps are; failed; or cancelled."""
         return _task(self._change(arguments.task_id, caller, lambda task: task.ended(status, arguments.result)))
 
     def _task(self, task_id: str, caller: ToolInvocation) -> Task:
@@ -173,13 +153,6 @@ def _steps(given: Sequence[models.StepArguments]) -> tuple[Step, ...]:
     return tuple(
         Step(each.step_id, each.title, each.description, tuple(dict.fromkeys(each.depends_on))) for each in given
     )
-
-
-def _checked(steps: Sequence[Step]) -> tuple[Step, ...]:
-    try:
-        return checked_steps(steps)
-    except TaskRefusedError as error:
-        raise ToolFailureError(error.type, str(error)) from None
 
 
 def _matches_status(task: Task, step: Step, status: str, run_id: RunId) -> bool:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from msgspec import Struct
 
 from owlclaw_ray.domain import agent_tools as names
+from owlclaw_ray.domain.task import TaskStatus
 from owlclaw_ray.domain.tool import AGENT, Effect, Permission, ToolClass, ToolDefinition, ToolOrigin
 from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.tools.agents import arguments as models
-from owlclaw_ray.tools.agents.api import Agents, Tasks
-from owlclaw_ray.tools.agents.inspection import InspectionTools
+from owlclaw_ray.tools.agents.family import FamilyTools
 from owlclaw_ray.tools.agents.options import AgentOptions
-from owlclaw_ray.tools.agents.spawn import SpawnTools
-from owlclaw_ray.tools.agents.tasks import TaskTools
+from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
+from owlclaw_ray.tools.agents.tasks import PLAN_TEMPLATE, TASK_TEMPLATE, TaskTools
 from owlclaw_ray.tools.arguments import decode_arguments
 from owlclaw_ray.tools.builtin.arguments import ArgumentModel, input_schema, parse
 
@@ -152,18 +153,17 @@ class AgentTools(DeclaredAgentTools):
     Everything that a call makes has an id derived from the call's idempotency key, so a repeated call makes nothing new.
     """
 
-    def __init__(self, agents: Agents, tasks: Tasks, options: AgentOptions, clock: Clock) -> None:
-        starting, looking = SpawnTools(agents, options, clock), InspectionTools(agents, options)
-        shared = TaskTools(tasks)
+    def __init__(self, agents: RuntimeAgents, options: AgentOptions, clock: Clock) -> None:
+        family, shared = FamilyTools(agents, options, clock), TaskTools(agents)
         self._perform: Mapping[str, Callable[[Any, ToolInvocation], Any]] = {
-            names.LIST_AGENT_DEFINITIONS: looking.list_agent_definitions,
-            names.CREATE_SUB_AGENT: starting.create_sub_agent,
-            names.FORK_AGENT: starting.fork_agent,
-            names.LIST_WORKERS: looking.list_workers,
-            names.DISPATCH_WORKER: starting.dispatch_worker,
-            names.INSPECT_AGENT: looking.inspect_agent,
-            names.PLAN_TEMPLATE: shared.plan_template,
-            names.TASK_TEMPLATE: shared.template,
+            names.LIST_AGENT_DEFINITIONS: family.list_agent_definitions,
+            names.CREATE_SUB_AGENT: family.create_sub_agent,
+            names.FORK_AGENT: family.fork_agent,
+            names.LIST_WORKERS: family.list_workers,
+            names.DISPATCH_WORKER: family.dispatch_worker,
+            names.INSPECT_AGENT: family.inspect_agent,
+            names.PLAN_TEMPLATE: lambda *_: {"template": PLAN_TEMPLATE},
+            names.TASK_TEMPLATE: lambda *_: {"template": TASK_TEMPLATE},
             names.TASK_CREATE: shared.create,
             names.TASK_GET: shared.get,
             names.TASK_LIST: shared.list,
@@ -171,9 +171,9 @@ class AgentTools(DeclaredAgentTools):
             names.TASK_QUERY_STEPS: shared.query_steps,
             names.TASK_CLAIM_STEP: shared.claim_step,
             names.TASK_UPDATE_STEP: shared.update_step,
-            names.TASK_COMPLETE: shared.complete,
-            names.TASK_FAIL: shared.fail,
-            names.TASK_CANCEL: shared.cancel,
+            names.TASK_COMPLETE: partial(shared.end, TaskStatus.COMPLETED),
+            names.TASK_FAIL: partial(shared.end, TaskStatus.FAILED),
+            names.TASK_CANCEL: partial(shared.end, TaskStatus.CANCELLED),
         }
 
     def run(self, invocation: ToolInvocation) -> Any:

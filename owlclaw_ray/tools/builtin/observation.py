@@ -9,8 +9,7 @@ from owlclaw_ray.ids import RecordId, derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.tools.builtin.arguments import InvalidToolArgumentsError, LogDecisionArguments, QueryStateArguments
 from owlclaw_ray.tools.builtin.contract import BuiltInOutcome, Caller, ForbiddenError
-from owlclaw_ray.tools.state_port import States
-from owlclaw_ray.tools.states import UnknownStateError
+from owlclaw_ray.tools.states import States, UnknownStateError
 
 
 class ObservingTools:

@@ -44,7 +44,7 @@ from owlclaw_ray.tools.builtin.memory import MemoryTools
 from owlclaw_ray.tools.builtin.observation import ObservingTools
 from owlclaw_ray.tools.builtin.schedules import SchedulingTools
 from owlclaw_ray.tools.deadline import DeadlineReachedError, call_within
-from owlclaw_ray.tools.state_port import States
+from owlclaw_ray.tools.states import States
 
 
 class UnknownBuiltInToolError(UserError, ValueError):

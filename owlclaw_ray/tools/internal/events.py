@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import orjson
@@ -18,9 +18,9 @@ from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.api import QueryFunction
 from owlclaw_ray.store.queries import RunFilter, ScheduleFilter, WaitingDeliveries
-from owlclaw_ray.tools.event_port import EventSources, Rows
 from owlclaw_ray.tools.json_result import to_json
 from owlclaw_ray.tools.large_output import INLINE_LIMIT
+from owlclaw_ray.tools.states import StateProviders
 
 _MAXIMUM = 100
 """What one source may say is pending: more of it changes nothing about whether the agent wakes."""
@@ -40,13 +40,13 @@ class EventTools:
     def __init__(
         self,
         *,
-        sources: EventSources,
+        sources: StateProviders,
         read: QueryFunction,
-        rows: Rows,
+        rows: Callable[[str, str, int], Sequence[JsonObject]],
         environ: Mapping[str, str],
         clock: Clock,
     ) -> None:
-        """`read` asks the store."""
+        """`read` asks the store; `rows` returns the first rows of a query that changes nothing, of the database of a URL."""
         self._sources, self._read, self._rows = sources, read, rows
         self._environ, self._clock = environ, clock
 

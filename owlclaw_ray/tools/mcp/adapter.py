@@ -17,7 +17,7 @@ from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import ArtifactId, derived_id
 from owlclaw_ray.tools.arguments import Arguments, as_object
-from owlclaw_ray.tools.artifacts import ArtifactStore
+from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.large_output import ARTIFACT_BYTES
 from owlclaw_ray.tools.mcp.api import McpCall, McpProblem, McpServerAccess, McpTrouble
@@ -120,7 +120,7 @@ class McpTools:
     own_errors = frozenset({"uncertain", "tool_not_available"})
 
     def __init__(
-        self, servers: McpServerAccess, artifacts: ArtifactStore | None, monotonic: Callable[[], float]
+        self, servers: McpServerAccess, artifacts: ArtifactFolder | None, monotonic: Callable[[], float]
     ) -> None:
         self._servers, self._artifacts, self._monotonic = servers, artifacts, monotonic
         self._known = _KnownTools()

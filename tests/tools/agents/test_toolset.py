@@ -18,8 +18,8 @@ from owlclaw_ray.ids import AgentId, RunId
 from owlclaw_ray.runs.tool_dispatch import CallLane, lane_of
 from owlclaw_ray.store.commands import QueueFull, RunAccepted, TaskChanged, TaskStored
 from owlclaw_ray.testing.clock import ManualClock
-from owlclaw_ray.tools.agents.api import DefinitionView
 from owlclaw_ray.tools.agents.options import AgentOptions
+from owlclaw_ray.tools.agents.runtime_agents import DefinitionView
 from owlclaw_ray.tools.agents.toolset import AgentTools, DeclaredAgentTools
 from owlclaw_ray.tools.failure import ToolFailureError
 
@@ -30,7 +30,7 @@ CREATE = {"title": "t", "steps": [{"step_id": "a", "title": "a"}, {"step_id": "b
 
 @dataclass
 class Fakes:
-    """Agents and tasks in memory. Implements Agents and Tasks."""
+    """Agents and tasks in memory. Stands in for RuntimeAgents."""
 
     runs: dict = field(default_factory=dict)
     stored: dict = field(default_factory=dict)
@@ -69,7 +69,7 @@ def fakes():
 
 @pytest.fixture
 def tools(fakes):
-    return AgentTools(fakes, fakes, AgentOptions(), ManualClock())
+    return AgentTools(fakes, AgentOptions(), ManualClock())
 
 
 def invocation(tool, arguments, key="key", **more):

@@ -13,7 +13,7 @@ from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import ArtifactId, RunId, TenantId, ToolCallId
 from owlclaw_ray.testing.clock import ManualClock
-from owlclaw_ray.tools.artifact_folder import ArtifactFolder
+from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.tools.composition import declared_tools
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.internal.artifacts import READ_ARTIFACT, ArtifactTools

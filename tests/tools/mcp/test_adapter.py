@@ -7,7 +7,7 @@ from owlclaw_ray.domain.tool_call import Stage
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.testing.clock import ManualClock
-from owlclaw_ray.tools.artifact_folder import ArtifactFolder
+from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.mcp.adapter import McpTools
 from owlclaw_ray.tools.mcp.api import McpCatalog, McpProblem, McpTrouble

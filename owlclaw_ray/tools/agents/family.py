@@ -1,6 +1,6 @@
-"""agent.create_sub_agent, agent.fork_agent, agent.dispatch_worker: calls that start a run of another agent.
+"""Calls that start a run of another agent, and what an agent may know of others.
 
-Such a call never waits. It commits the run under an id that it derives from its own idempotency key, and says that the run is
+A call that starts a run never waits. It commits the run under an id that it derives from its own idempotency key, and says that the run is
 not over; its own run then waits in the store. When it is made again, be it because the run is over or after a crash, it finds
 the run of the first time.
 """
@@ -17,7 +17,7 @@ from owlclaw_ray.domain.agent import AgentRef, InvalidAgentNameError
 from owlclaw_ray.domain.agent_tools import CHILD_FAILED
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.lineage import MAX_DEPTH, ChildRole, Lineage, child_agent, child_run_id
+from owlclaw_ray.domain.lineage import MAX_DEPTH, ChildRole, Lineage, child_agent, child_prefixes, child_run_id
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.tool import ToolResult
 from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
@@ -25,14 +25,23 @@ from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.commands import RunAccepted, SubmitRun
-from owlclaw_ray.tools.agents.api import Agents, DefinitionView
-from owlclaw_ray.tools.agents.arguments import CreateSubAgent, DispatchWorker, ForkAgent, StartArguments
+from owlclaw_ray.store.queries import AgentRecord
+from owlclaw_ray.tools.agents.arguments import (
+    CreateSubAgent,
+    DispatchWorker,
+    ForkAgent,
+    InspectAgent,
+    Nothing,
+    StartArguments,
+)
 from owlclaw_ray.tools.agents.options import AgentOptions
+from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, RuntimeAgents
 from owlclaw_ray.tools.failure import ToolFailureError
 
 _QUEUED = 100
 """How many runs a started agent may have queued."""
 _FOCUS = 200
+_CAPABILITIES = 1_000
 
 
 class Assignment(Struct, frozen=True):
@@ -44,10 +53,10 @@ class Assignment(Struct, frozen=True):
     payload: JsonObject
 
 
-class SpawnTools:
-    """Starts runs of other agents."""
+class FamilyTools:
+    """Starts runs of other agents, and reads what is known of definitions and of the agents that the caller started."""
 
-    def __init__(self, agents: Agents, options: AgentOptions, clock: Clock) -> None:
+    def __init__(self, agents: RuntimeAgents, options: AgentOptions, clock: Clock) -> None:
         self._agents, self._options, self._clock = agents, options, clock
 
     def create_sub_agent(self, arguments: CreateSubAgent, caller: ToolInvocation) -> ToolOutcome:
@@ -70,6 +79,42 @@ class SpawnTools:
         named = {"task_id": arguments.task_id, "step_id": arguments.step_id}
         payload = {key: value for key, value in named.items() if value is not None}
         return self._start(caller, Assignment(agent, ChildRole.WORKER, arguments, payload))
+
+    def list_agent_definitions(self, arguments: Nothing, caller: ToolInvocation) -> JsonObject:
+        """Return the definitions whose agents can be started."""
+        del arguments, caller
+        found = [each for each in self._agents.definitions() if self._options.allows(each.name)]
+        return {
+            "agent_definitions": [
+                {"agent_definition_id": each.name, "capabilities": each.capabilities[:_CAPABILITIES]}
+                | ({"problem": each.problem} if each.problem else {})
+                for each in found
+            ]
+        }
+
+    def list_workers(self, arguments: Nothing, caller: ToolInvocation) -> JsonObject:
+        """Return the agents that the caller ever started, of definitions that it may still use."""
+        del arguments
+        tenant, parent = caller.agent.tenant, caller.agent.agent_id
+        workers = []
+        for definition in self._agents.definitions():
+            if self._options.allows(definition.name):
+                for prefix in child_prefixes(parent):
+                    workers += [_worker(each) for each in self._agents.family(tenant, definition.name, prefix)]
+        return {"workers": workers}
+
+    def inspect_agent(self, arguments: InspectAgent, caller: ToolInvocation) -> JsonObject:
+        """Return how an agent stands that the caller started; raises ToolFailureError for any other."""
+        try:
+            agent = AgentRef.parse(arguments.agent_id, caller.agent.tenant)
+        except InvalidAgentNameError as error:
+            raise ToolFailureError("unknown_agent", str(error)) from None
+        record = self._agents.agent(agent) if _is_child(agent, caller.agent) else None
+        if record is None:
+            message = f"you have started no agent {arguments.agent_id!r}; agent.list_workers tells which ones you have"
+            raise ToolFailureError("unknown_agent", message)
+        run = self._agents.last_run(agent)
+        return {**_worker(record), "last_run": None if run is None else _last_run(self._agents, run)}
 
     def _start(self, caller: ToolInvocation, assignment: Assignment) -> ToolOutcome:
         run_id = child_run_id(caller.idempotency_key)
@@ -200,9 +245,30 @@ def _message(entry: JournalEntry) -> JsonObject | None:
             return None
 
 
-def checked_agent(text: str, caller: ToolInvocation) -> AgentRef:
-    """Return the agent of that id; raises ToolFailureError if it is none."""
-    try:
-        return AgentRef.parse(text, caller.agent.tenant)
-    except InvalidAgentNameError as error:
-        raise ToolFailureError("unknown_agent", str(error)) from None
+def _last_run(agents: RuntimeAgents, run: Run) -> JsonObject:
+    told: JsonObject = {"run_id": run.run_id, "status": run.status.value, "focus": run.trigger.focus}
+    result = run.result
+    if result is not None:
+        error = None if result.error is None else {"type": result.error.type, "message": result.error.message}
+        return {**told, "answer": result.final_text, "error": error, "tools_called": list(result.tools_called)}
+    journal = agents.journal(run.agent.tenant, run.run_id)
+    called = [entry.data["tool"] for entry in journal if entry.kind is EntryKind.TOOL_FINISHED]
+    return {**told, "turns": sum(each.kind is EntryKind.MODEL_REPLIED for each in journal), "tools_called": called}
+
+
+def _is_child(agent: AgentRef, parent: AgentRef) -> bool:
+    name = agent.key.rpartition(".")[2]
+    return bool(name) and child_agent(parent.tenant, agent.definition, parent.agent_id, name) == agent
+
+
+def _worker(record: AgentRecord) -> JsonObject:
+    agent, outcomes = record.agent, record.state.recent_outcomes
+    return {
+        "agent_id": agent.agent_id,
+        "agent_definition_id": agent.definition,
+        "worker": agent.key.rpartition(".")[2],
+        "state": "busy" if record.running_run is not None or record.queued_runs else "idle",
+        "queued": record.queued_runs,
+        "runs": record.state.runs,
+        "last_outcome": outcomes[-1] if outcomes else "",
+    }
