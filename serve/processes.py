@@ -21,9 +21,9 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def descendants() -> list[psutil.Process]:
-    """Return the living processes that this one started, directly or not."""
-    return [each for each in psutil.Process().children(recursive=True) if lives(each)]
+def descendants(pid: int | None = None) -> list[psutil.Process]:
+    """Return the living processes that a process (this one, unless named) started, directly or not."""
+    return [each for each in psutil.Process(pid).children(recursive=True) if lives(each)]
 
 
 def lives(process: psutil.Process) -> bool:
@@ -34,11 +34,11 @@ def lives(process: psutil.Process) -> bool:
         return False
 
 
-def end_descendants() -> int:
-    """Kill -9 them all, those that they start meanwhile too, and return how many there were when none is left."""
+def end_descendants(pid: int | None = None) -> int:
+    """Kill -9 what `descendants` returns, and what they start meanwhile; return how many there were when none is left."""
     killed: set[int] = set()
     end = time.monotonic() + _END_SECONDS
-    while (left := descendants()) and time.monotonic() < end:
+    while (left := descendants(pid)) and time.monotonic() < end:
         for each in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.kill()

@@ -99,11 +99,15 @@ def _stop(process: psutil.Process, timeout: float) -> None:
 def _kill(process: psutil.Process, timeout: float) -> None:
     import psutil
 
-    family = [*process.children(recursive=True), process]
-    for each in family:
-        with suppress(psutil.NoSuchProcess):
-            each.kill()
-    psutil.wait_procs(family, timeout=_KILL_SECONDS)
+    from serve.processes import end_descendants
+
+    with suppress(psutil.NoSuchProcess):
+        process.suspend()  # so that it starts nothing while what it started is killed
+        try:
+            end_descendants(process.pid)
+        finally:
+            process.kill()
+        psutil.wait_procs([process], timeout=_KILL_SECONDS)
     complain(
         f"process {process.pid} did not end within {timeout:g} s and was killed; what was accepted resumes at the next start"
     )

@@ -16,7 +16,7 @@ import yaml
 from owlclaw_ray.client import SyncClient
 from serve.front import CONFIGURATION
 from serve.loopback import free_ports
-from serve.processes import lives
+from serve.processes import descendants
 
 READY = "ready in"
 APP = """
@@ -93,7 +93,7 @@ class Installation:
     def family(self) -> list[psutil.Process]:
         """Return the living processes that the runtime consists of, its first one aside."""
         assert self.process is not None
-        return [each for each in psutil.Process(self.process.pid).children(recursive=True) if lives(each)]
+        return descendants(self.process.pid)
 
     def scratch(self) -> Path:
         """Return the temporary folder of the runtime that runs."""
