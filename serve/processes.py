@@ -7,7 +7,6 @@ import ctypes
 import os
 import sys
 import time
-from collections import defaultdict
 
 import psutil
 
@@ -23,23 +22,8 @@ def adopt_orphans() -> None:
 
 
 def descendants(pid: int | None = None) -> list[psutil.Process]:
-    """Return the living processes that a process (this one, unless named) started, directly or not.
-
-    Parents alone decide. `psutil.Process.children` also compares start times, each made with a boot time that it reads
-    again: when the clock is set between two readings, it takes a child for older than its parent and leaves it out.
-    """
-    children: dict[int, list[psutil.Process]] = defaultdict(list)
-    for each in psutil.pids():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process = psutil.Process(each)
-            children[process.ppid()].append(process)
-    found: list[psutil.Process] = []
-    left = [os.getpid() if pid is None else pid]
-    while left:
-        started = children.pop(left.pop(), [])
-        found += started
-        left += [each.pid for each in started]
-    return [each for each in found if lives(each)]
+    """Return the living processes that a process (this one, unless named) started, directly or not."""
+    return [each for each in psutil.Process(pid).children(recursive=True) if lives(each)]
 
 
 def lives(process: psutil.Process) -> bool:
@@ -50,11 +34,11 @@ def lives(process: psutil.Process) -> bool:
         return False
 
 
-def end_descendants() -> int:
-    """Kill -9 them all, those that they start meanwhile too, and return how many there were when none is left."""
+def end_descendants(pid: int | None = None) -> int:
+    """Kill -9 what `descendants` returns, and what they start meanwhile; return how many there were when none is left."""
     killed: set[int] = set()
     end = time.monotonic() + _END_SECONDS
-    while (left := descendants()) and time.monotonic() < end:
+    while (left := descendants(pid)) and time.monotonic() < end:
         for each in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.kill()

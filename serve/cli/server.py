@@ -99,17 +99,14 @@ def _stop(process: psutil.Process, timeout: float) -> None:
 def _kill(process: psutil.Process, timeout: float) -> None:
     import psutil
 
-    from serve.processes import descendants
+    from serve.processes import end_descendants
 
-    end = time.monotonic() + _KILL_SECONDS
     with suppress(psutil.NoSuchProcess):
         process.suspend()  # so that it starts nothing while what it started is killed
-        while (family := descendants(process.pid)) and time.monotonic() < end:
-            for each in family:
-                with suppress(psutil.NoSuchProcess):
-                    each.kill()
-            psutil.wait_procs(family, timeout=_POLL_SECONDS)
-        process.kill()
+        try:
+            end_descendants(process.pid)
+        finally:
+            process.kill()
         psutil.wait_procs([process], timeout=_KILL_SECONDS)
     complain(
         f"process {process.pid} did not end within {timeout:g} s and was killed; what was accepted resumes at the next start"

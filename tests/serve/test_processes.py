@@ -2,13 +2,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from itertools import count
 
 import psutil
-import pytest
 
 from serve.cli.connection import environment
-from serve.processes import descendants, lives
+from serve.processes import lives
 
 ORPHANED = """
 import subprocess, sys, time
@@ -54,18 +52,3 @@ def test_orphans_in_sessions_of_their_own_are_found_and_ended_and_so_are_the_sto
 
 def test_an_orphan_that_died_does_not_stay_in_the_process_table():
     assert not psutil.pid_exists(run(ORPHANED + BURIED))
-
-
-def test_a_clock_that_is_set_back_meanwhile_hides_no_child(monkeypatch: pytest.MonkeyPatch):
-    waits = "import time; time.sleep(900)"
-    code = f"import subprocess as s, sys; print(s.Popen([sys.executable, '-c', {waits!r}]).pid, flush=True); {waits}"
-    boots = count(psutil.boot_time(), -1)
-    monkeypatch.setattr("psutil._pslinux.boot_time", lambda: next(boots))
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        grandchild = int(process.stdout.readline())
-        found = {each.pid for each in descendants()}
-        for each in descendants():
-            each.kill()
-
-    assert {process.pid, grandchild} <= found

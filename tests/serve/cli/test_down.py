@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import psutil
 import pytest
@@ -78,6 +80,7 @@ def test_a_process_that_does_not_end_in_time_is_killed_with_what_it_started(cli:
         assert process.stdout is not None
         child = psutil.Process(int(process.stdout.readline()))
         process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)  # until it stands still: a signal that comes sooner would end it
         PidFile(process.pid, URL, now()).write(data_dir)
         result = cli("down", "--timeout", "0")
 
@@ -86,6 +89,30 @@ def test_a_process_that_does_not_end_in_time_is_killed_with_what_it_started(cli:
         process.wait(timeout=60)
     assert psutil.wait_procs([child], timeout=60)[1] == []
     assert not (data_dir / NAME).exists()
+
+
+def test_nothing_outlives_a_process_that_goes_on_starting_others_while_it_is_killed(cli: Run, data_dir: Path):
+    waits = f"import time; time.sleep(900)  # {uuid4()}"
+    code = f"""
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while True:
+    subprocess.Popen([sys.executable, "-IS", "-c", {waits!r}])
+    print("started", flush=True)
+    time.sleep(0.01)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        PidFile(process.pid, URL, now()).write(data_dir)
+        result = cli("down", "--timeout", "0")
+        process.wait(timeout=60)
+
+    left = [each for each in psutil.process_iter(["cmdline"]) if waits in (each.info["cmdline"] or ())]
+    for each in left:
+        each.kill()
+    assert result.exit_code == 0
+    assert left == []
 
 
 def test_a_file_that_is_no_pid_file_is_reported(cli: Run, data_dir: Path):
