@@ -17,7 +17,7 @@ from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.models.pooled_client import PoolGrowth
-from owlclaw_ray.schedules.alarm_sync import SyncPace
+from owlclaw_ray.schedules.api import SyncPace
 from owlclaw_ray.schedules.hatchet.options import HatchetOptions
 from owlclaw_ray.tools.host import HostTools
 from owlclaw_ray.tools.mcp.options import McpOptions

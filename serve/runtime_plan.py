@@ -11,7 +11,7 @@ from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.kernel.retry import RetryPolicy
-from owlclaw_ray.schedules.alarm_sync import SyncPace
+from owlclaw_ray.schedules.api import SyncPace
 from owlclaw_ray.schedules.hatchet.options import HatchetOptions, Tls
 from owlclaw_ray.settings import Settings
 

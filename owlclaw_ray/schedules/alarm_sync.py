@@ -30,7 +30,7 @@ from owlclaw_ray.errors import AlarmEngineUnavailableError, RuntimeUnavailableEr
 from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.periodic import Periodic
-from owlclaw_ray.schedules.api import Alarm, AlarmClock
+from owlclaw_ray.schedules.api import Alarm, AlarmClock, SyncPace
 from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.scheduler import RETRY
 from owlclaw_ray.store.api import QueryStore
@@ -83,19 +83,6 @@ class AlarmEngine(Protocol):
     async def remove(self, alarm_id: str) -> None:
         """Remove an alarm. One that is about to ring may still do so; one that is gone is not an error."""
         ...
-
-
-class SyncPace(Struct, frozen=True):
-    """Intervals and limits of the synchronisation with an engine."""
-
-    reconcile: float = 30.0
-    """Seconds between two comparisons of engine and schedules."""
-    grace: float = 3.0
-    """Seconds that the engine may be late before a schedule is fired without it."""
-    most: int = 5_000
-    """Alarms in the engine at most: the earliest ones."""
-    look: float = 30.0
-    """Seconds between two reads of the store for what is due. Changes are reported in between."""
 
 
 class AlarmCounts(Struct, frozen=True):

@@ -26,6 +26,19 @@ class Schedules(Protocol):
         ...
 
 
+class SyncPace(Struct, frozen=True):
+    """Intervals and limits of the synchronisation with an engine."""
+
+    reconcile: float = 30.0
+    """Seconds between two comparisons of engine and schedules."""
+    grace: float = 3.0
+    """Seconds that the engine may be late before a schedule is fired without it."""
+    most: int = 5_000
+    """Alarms in the engine at most: the earliest ones."""
+    look: float = 30.0
+    """Seconds between two reads of the store for what is due. Changes are reported in between."""
+
+
 class Alarm(Struct, frozen=True):
     """When a schedule is next due; None: not as far as is known."""
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from owlclaw_ray.tools.adapter import ToolAdapter
 from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.code.options import CodeOptions
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions
+
+if TYPE_CHECKING:
+    from owlclaw_ray.tools.adapter import ToolAdapter
 
 
 class HostTools(Struct, frozen=True):

@@ -133,8 +133,8 @@ MUTANTS = (
         6,
         "recall ignores the vectors",
         "owlclaw_ray/memory/fusion.py",
-        "words, meaning = _by_maximum(hits.bm25, _ideal(query, len(memories))), _by_range(hits.cosine)",
-        "words, meaning = _by_maximum(hits.bm25, _ideal(query, len(memories))), dict[MemoryId, float]()",
+        "meaning = {memory_id: 1.0 - (high - score) / spread for memory_id, score in hits.cosine.items()}",
+        "meaning = dict[MemoryId, float]()",
         _PRODUCT,
     ),
     Mutant(
@@ -156,7 +156,7 @@ MUTANTS = (
     Mutant(
         8,
         "nothing is archived",
-        "owlclaw_ray/memory/archive.py",
+        "owlclaw_ray/memory/file.py",
         "if size <= limits.size and surplus <= 0:",
         "if True:",
         ("tests/memory/test_file.py",),
@@ -301,7 +301,7 @@ MUTANTS = (
         20,
         "without an index recall fails",
         "owlclaw_ray/memory/lance/store.py",
-        "return _Search(SearchHits({}, {}), str(error))",
+        "hits, problem = SearchHits({}, {}), str(error)",
         "raise",
         ("tests/memory/lance/test_damage.py",),
     ),

@@ -17,7 +17,7 @@ from owlclaw_ray.domain.approval_entries import decision_data, request_data
 from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
-from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, Tick
+from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.store.sql.codec import (
@@ -48,7 +48,7 @@ class RowCodec(Generic[_T]):
     """Between structs and the rows of a table: a field is in the column of its name, or in the JSON object of the column `rest`.
 
     The column `agent` has the key of the field `owner`, columns in `json` have JSON text, and those in `derived` are no fields.
-    Fields that the object of an older version lacks have their value in `missing`, or the struct's default.
+    Fields that the object of an older version lacks have the struct's default.
     """
 
     def __init__(
@@ -59,13 +59,12 @@ class RowCodec(Generic[_T]):
         owner: str = "agent",
         json: tuple[str, ...] = (),
         rest: str = "",
-        missing: Mapping[str, Any] | None = None,
         derived: Mapping[str, Callable[[_T], Any]] | None = None,
     ) -> None:
         self.columns = tuple(table.c)
         self.names = [column.name for column in table.c]
         self._kind, self._json, self._rest = kind, frozenset(json), rest
-        self._missing, self._derived = missing or {}, derived or {}
+        self._derived = derived or {}
         fields = {"agent" if name == owner else name: name for name in kind.__struct_fields__}
         self._fields = {column: name for column, name in fields.items() if column in self.names}
         """The fields that have a column, by its name."""
@@ -100,7 +99,7 @@ class RowCodec(Generic[_T]):
     def fact(self, row: Any) -> _T:
         """Return the fact of a row; fields whose columns were not read have their defaults."""
         found = row._asdict()
-        fields = {**self._missing, **load(found[self._rest])} if self._rest else {}
+        fields = load(found[self._rest]) if self._rest else {}
         for column, value in found.items():
             name = self._fields.get(column)
             if name is None:
@@ -116,7 +115,7 @@ class RowCodec(Generic[_T]):
         return convert(fields, self._kind)
 
 
-SCHEDULES = RowCodec(Schedule, schedules, rest="rule", missing={"overlap": OverlapPolicy.ENQUEUE.value})
+SCHEDULES = RowCodec(Schedule, schedules, rest="rule")
 TICKS = RowCodec(Tick, ticks, json=("reason",))
 TASKS = RowCodec(Task, tasks, owner="owner", rest="data")
 """Beside the task: `created_at`, `updated_at`."""

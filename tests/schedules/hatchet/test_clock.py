@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.schedule import ScheduleKind
 from owlclaw_ray.ids import ScheduleId
-from owlclaw_ray.schedules.alarm_sync import AlarmCounts, SyncPace
+from owlclaw_ray.schedules.alarm_sync import AlarmCounts
+from owlclaw_ray.schedules.api import SyncPace
 from owlclaw_ray.store.commands import CancelSchedule, CreateSchedule, PauseSchedule
 from owlclaw_ray.store.queries import DueSchedules, TicksOfSchedule
 from tests.contracts.alarm_clock_contract import AGENT, STEADY, AlarmClockContract, steady

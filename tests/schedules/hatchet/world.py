@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from hatchet_sdk.contracts.v1 import workflows_pb2 as workflow_wire
 
 from owlclaw_ray.errors import RuntimeUnavailableError, UnknownAgentError
-from owlclaw_ray.schedules.alarm_sync import EngineAlarmClock, SyncPace
+from owlclaw_ray.schedules.alarm_sync import EngineAlarmClock
+from owlclaw_ray.schedules.api import SyncPace
 from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.hatchet.alarms import HatchetAlarms
 from owlclaw_ray.schedules.hatchet.options import RING, HatchetOptions, Tls
