@@ -29,6 +29,8 @@ class Reloader:
         self._command, self._folder, self._announce = tuple(command), folder.resolve(), announce
         self._stopping = SignalEvent()
         self._process: subprocess.Popen[bytes] | None = None
+        self._passed_on = False
+        """Whether this process was sent a signal."""
 
     def run(self) -> int:
         """Return the command's exit code, once it ended well by itself or a signal ended it. One that failed waits for a change."""
@@ -40,8 +42,7 @@ class Reloader:
                 signal.signal(each, handler)
 
     def _run_again(self) -> int:
-        self._process = self._start()
-        failed = False
+        process, failed = self._start(), False
         for changes in watch(
             self._folder,
             watch_filter=_Sources(self._folder),
@@ -55,23 +56,31 @@ class Reloader:
             if changes:
                 names = sorted({os.path.relpath(path, self._folder) for _, path in changes})
                 self._announce(f"{', '.join(names)} changed: starting again …")
-                self._process.terminate()
-                self._process.wait()
-                self._process, failed = self._start(), False
-            elif not failed and (code := self._process.poll()) is not None:
+                process.terminate()
+                process.wait()
+                process, failed = self._start(), False
+            elif not failed and (code := process.poll()) is not None:
                 if code == 0:
                     return 0
                 failed = True
                 self._announce(f"ended with code {code}; it starts again when a file in {self._folder} changes")
-        return self._process.wait()
+        return process.wait()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        """Start the command in a session of its own, so that Ctrl-C comes to it once: from here."""
-        return subprocess.Popen(self._command, start_new_session=True)  # noqa: S603 - our own command line
+        """Start the command in a session of its own, so that Ctrl-C comes to it once: from here.
+
+        A signal that comes before there is a process to pass it on to is passed on as soon as there is one.
+        """
+        self._process, self._passed_on = None, False
+        process = self._process = subprocess.Popen(self._command, start_new_session=True)  # noqa: S603 - our own command line
+        if self._stopping.is_set() and not self._passed_on:
+            process.terminate()
+        return process
 
     def _pass_on(self, _number: int, _frame: FrameType | None) -> None:
         self._stopping.set()
         if self._process is not None:
+            self._passed_on = True
             self._process.terminate()
 
 

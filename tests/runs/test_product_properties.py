@@ -147,7 +147,7 @@ def test_property_05_a_prompt_that_gets_too_long_keeps_the_newest_and_a_record_o
     if dropped:
         opening = last.messages[0].content
         newest = texts[dropped - 1][:60]
-        assert f"there were {dropped} turns" in opening
+        assert f"there {'was 1 turn' if dropped == 1 else f'were {dropped} turns'} that" in opening
         assert newest in opening
 
 

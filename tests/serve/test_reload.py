@@ -5,9 +5,13 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
+import psutil
 import pytest
+
+from serve.cli.connection import environment
 
 RELOADER = """
 import sys
@@ -43,7 +47,7 @@ def reloading(tmp_path):
     for process in started:
         if process.poll() is None:
             process.terminate()
-        process.communicate()
+        process.communicate(timeout=60)
 
 
 def said(process, text):
@@ -120,3 +124,48 @@ def test_a_signal_ends_both(reloading):
     process.communicate(timeout=60)
 
     assert process.returncode == 7
+
+
+INTERRUPTED_ANYWHERE = """
+import itertools, signal, sys
+from pathlib import Path
+from serve import reload
+
+reload.watch = lambda *_, **__: itertools.chain([set(), {(1, "app.py")}], itertools.repeat(set()))
+
+
+class Interruption:
+    def __init__(self, left):
+        self.left = left
+
+    def __call__(self, frame, event, argument):
+        if event == "line" and frame.f_code.co_name in {"_run_again", "_start"}:
+            self.left -= 1
+            if self.left == 0:
+                signal.raise_signal(signal.SIGTERM)
+        return self
+
+
+for line in range(1, 40):
+    sys.settrace(Interruption(line))
+    code = reload.Reloader(["sleep", "600"], Path(), lambda line: None).run()
+    sys.settrace(None)
+    print(line, code, flush=True)
+"""
+
+
+def test_a_signal_that_comes_while_the_command_is_started_ends_it(tmp_path):
+    """Whichever line it interrupts, of the first start and of one after a change."""
+    command = [sys.executable, "-c", INTERRUPTED_ANYWHERE]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=environment()) as process:
+        watchdog = threading.Timer(60, end_with_children, [process.pid])
+        watchdog.start()
+        told = process.stdout.read()
+        watchdog.cancel()
+
+    assert [line.split() for line in told.splitlines()] == [[str(line), str(-signal.SIGTERM)] for line in range(1, 40)]
+
+
+def end_with_children(pid):
+    for each in [*(found := psutil.Process(pid)).children(recursive=True), found]:
+        each.kill()
