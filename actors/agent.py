@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import cast
 
 from msgspec.structs import replace
@@ -24,24 +23,15 @@ from actors.remote import DIRECTORY, NamedActor
 from actors.remote_actor import RemoteActor
 from actors.tool_task import TaskToolRunner
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
-from owlclaw_ray.domain.agent_tools import AGENT_TOOLS
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds, RunId
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.kernel.file_threads import in_file_thread
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.models.prices import Prices
 from owlclaw_ray.placement.host import AgentHost, HostStatus
-from owlclaw_ray.policy.governor import DefinitionGovernor
-from owlclaw_ray.runs.catalog import ToolCatalog
-from owlclaw_ray.runs.compaction import ContextWindows
 from owlclaw_ray.runs.family import Family
-from owlclaw_ray.runs.run_loop import RunServices, at_once
-from owlclaw_ray.runs.running_calls import unknown
+from owlclaw_ray.runtime.host_services import host_services
 from owlclaw_ray.store.durable_store import DurableStore
-from owlclaw_ray.tools.mcp.live_tools import McpCatalogWatcher
-from owlclaw_ray.tools.names import BUILT_IN_NAMES
 
 _FRESH_SECONDS = 1.0
 _PAUSE = 0.2
@@ -104,33 +94,21 @@ class AgentActor(RemoteActor):
         configure(plan.worker.log)
         collect_rarely()
         clock = SystemClock()
-        agents = plan.data_dir / "agents"
-        catalog = ToolCatalog(tools, plan.model_limits)
-        tokens = GatewayTokens(plan.namespace, clock)
-        prices = Prices(tokens.price, clock, plan.prices)
-        governor = DefinitionGovernor(tools, clock, BUILT_IN_NAMES | AGENT_TOOLS, prices)
-        servers = McpLink(plan.namespace)
-        live = McpCatalogWatcher(servers, clock, lambda offered: governor.know(catalog.offer(offered)))
-        self._following = asyncio.create_task(live.follow()) if plan.mcp is not None else None
         keeper, directory = KeeperClient(plan.namespace), NamedActor(DIRECTORY, plan.namespace)
-        services = RunServices(
+        services, servers = host_services(
+            tools,
             models=GatewayLink(host_id, plan.namespace),
-            tools=TaskToolRunner(plan.worker, clock, plan.slots, warm_workers=plan.warm_workers),
-            catalog=catalog,
-            governor=governor,
+            runner=TaskToolRunner(plan.worker, clock, plan.slots, warm_workers=plan.warm_workers),
+            tokens=GatewayTokens(plan.namespace, clock),
+            limits=plan.model_limits,
+            context_windows=plan.context_windows,
+            prices=plan.prices,
+            data_dir=plan.data_dir,
             clock=clock,
-            has_memories=lambda agent: in_file_thread(Path(agents, agent.folder, "MEMORY.md").exists),
-            tokens=tokens,
-            windows=ContextWindows(tokens, plan.context_windows),
-            settled=live.settled if plan.mcp is not None else at_once,
-            progress_of=servers.progress if plan.mcp is not None else unknown,
-            family=Family(
-                store=keeper,
-                wake=directory.call.wake,
-                cancel=directory.call.cancel,
-                clock=clock,
-            ),
+            family=Family(store=keeper, wake=directory.call.wake, cancel=directory.call.cancel, clock=clock),
+            mcp=McpLink(plan.namespace) if plan.mcp is not None else None,
         )
+        self._following = None if servers is None else asyncio.create_task(servers.follow())
         self._definitions = RemoteDefinitions(plan.namespace, clock)
         self._host = AgentHost(
             store=DurableStore(keeper, clock),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from msgspec import Struct
+from typing_extensions import override
 
 from actors.attempt_markers import AttemptId, AttemptMarkers
 from actors.gateway_link import GatewayEmbeddings
@@ -22,39 +23,21 @@ from actors.secrets import take_over
 from owlclaw_ray.app_loader import application
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import Budget
-from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.tool import ToolError, ToolResult
 from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
-from owlclaw_ray.errors import MemoryUnavailableError, RuntimeUnavailableError, StoreUnavailableError
-from owlclaw_ray.ids import RandomIds, RunId, ScheduleId
-from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.errors import MemoryUnavailableError, RuntimeUnavailableError
+from owlclaw_ray.ids import RandomIds
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.memory.embedders import ConfiguredEmbedders
 from owlclaw_ray.memory.lance import LanceMemory
-from owlclaw_ray.policy.embeddings import BudgetedEmbeddings
+from owlclaw_ray.runtime.worker_tools import RuntimeClients, embedders_of, tool_executor
 from owlclaw_ray.store.command_link import apply_now
 from owlclaw_ray.store.commands import (
-    CancelSchedule,
     Command,
-    CommandFailed,
-    CreateSchedule,
     Outcome,
-    ScheduleCancelled,
-    ScheduleCreated,
-    TooManySchedules,
 )
 from owlclaw_ray.store.queries import Query
-from owlclaw_ray.tools.adapter import ToolAdapter
-from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, RuntimeAgents
-from owlclaw_ray.tools.agents.toolset import AgentTools
-from owlclaw_ray.tools.artifacts import ArtifactFolder
-from owlclaw_ray.tools.builtin import BuiltInTools
-from owlclaw_ray.tools.composition import tools_of
+from owlclaw_ray.tools.agents.runtime_agents import DefinitionView
 from owlclaw_ray.tools.executor import LocalExecutor
-from owlclaw_ray.tools.internal.events import EventTools
-from owlclaw_ray.tools.internal.results import ResultTools
-from owlclaw_ray.tools.mcp.adapter import McpTools
-from owlclaw_ray.tools.sql_rows import read_rows
 
 logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -64,7 +47,7 @@ KILL_AFTER = 2.0
 """Seconds past its time limit after which a call that cannot be interrupted takes its process with it."""
 
 
-class WorkerClients:
+class WorkerClients(RuntimeClients):
     """The store and the Directory, from inside a tool worker."""
 
     def __init__(self, namespace: str) -> None:
@@ -72,20 +55,13 @@ class WorkerClients:
         self._budgets: dict[str, tuple[str, Sequence[Budget]]] = {}
         """Those of definitions, with the version that they are of."""
 
-    def agents(self, clock: Clock) -> RuntimeAgents:
-        """Return the agents and tasks of the runtime."""
-        return RuntimeAgents(self._apply, self.read, self._wake, self._definitions, clock)
+    @override
+    def commit(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+        return apply_now(commands, lambda parcels: self._keeper.call_now(lambda keeper: keeper.apply(parcels)))
 
-    def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
-        """Return what the store answers to each command; raises StoreUnavailableError if one of them failed."""
-        outcomes = apply_now(commands, lambda parcels: self._keeper.call_now(lambda keeper: keeper.apply(parcels)))
-        for outcome in outcomes:
-            if isinstance(outcome, CommandFailed):
-                raise StoreUnavailableError(outcome.message)
-        return outcomes
-
+    @override
     def budgets(self, agent: AgentRef) -> Sequence[Budget]:
-        """Return the budgets of the agent's definition; the last known ones while the Directory does not answer."""
+        """Return the last known ones while the Directory does not answer."""
         version, known = self._budgets.get(agent.definition, ("", ()))
         try:
             changed = self._directory.call_now(
@@ -100,42 +76,20 @@ class WorkerClients:
         self._budgets[agent.definition] = changed.version, changed.governance.budgets
         return changed.governance.budgets
 
-    def _apply(self, command: Command) -> Outcome:
-        return self.apply([command])[0]
-
+    @override
     def read(self, query: Query[_T]) -> _T:
-        """Return the answer of the store."""
         return self._keeper.call_now(lambda keeper: keeper.read(query))
 
-    def _definitions(self) -> Sequence[DefinitionView]:
+    @override
+    def definitions(self) -> Sequence[DefinitionView]:
         return self._directory.call_now(lambda directory: directory.definitions())
 
-    def _wake(self, agent: AgentRef) -> None:
+    @override
+    def wake(self, agent: AgentRef) -> None:
         try:
             self._directory.call_now(lambda directory: directory.wake((agent,)), _WAKE_SECONDS)
         except RuntimeUnavailableError as error:
             logger.warning("%s is woken by the next sweep: %s", agent, error)
-
-
-class KeeperSchedules:
-    """Implements `Schedules` from inside a tool worker, through the Keeper."""
-
-    def __init__(self, reach: WorkerClients) -> None:
-        self._reach = reach
-
-    def create(self, schedule: Schedule, limit: int) -> ScheduleCreated | TooManySchedules:
-        """See Schedules.create."""
-        (outcome,) = self._reach.apply([CreateSchedule(schedule, limit)])
-        if not isinstance(outcome, ScheduleCreated | TooManySchedules):
-            raise StoreUnavailableError(f"the schedule was not stored: {outcome}")
-        return outcome
-
-    def cancel(self, agent: AgentRef, schedule_id: ScheduleId, caller_run: RunId) -> ScheduleCancelled:
-        """See Schedules.cancel. What is under way learns it with its next commit."""
-        (outcome,) = self._reach.apply([CancelSchedule(agent, schedule_id, SystemClock().now(), caller_run)])
-        if not isinstance(outcome, ScheduleCancelled):
-            raise StoreUnavailableError(f"the schedule was not cancelled: {outcome}")
-        return outcome
 
 
 class _Worker(Struct):
@@ -204,44 +158,23 @@ def _worker(plan: WorkerPlan) -> _Worker:
 def _make_worker(plan: WorkerPlan) -> _Worker:
     take_over()
     configure(plan.log)
-    clock = SystemClock()
-    app = application(plan.app_path, Path(plan.app_folder))
-    reach = WorkerClients(plan.namespace)
-    paid = BudgetedEmbeddings(
-        GatewayEmbeddings(plan.namespace).embed, apply=reach.apply, budgets=reach.budgets, clock=clock, ids=RandomIds()
-    )
-    embedders = ConfiguredEmbedders(plan.embedder, paid, plan.embedding)
-    memory = LanceMemory(Path(plan.data_dir), embedders, clock, plan.memory_limits)
-    schedules = KeeperSchedules(reach)
-    builtins = BuiltInTools(schedules=schedules, memory=memory, states=app.registry, clock=clock)
-    attempt_markers = AttemptMarkers(Path(plan.data_dir), clock)
+    clock, data_dir = SystemClock(), Path(plan.data_dir)
+    attempt_markers = AttemptMarkers(data_dir, clock)
     attempt_markers.clear()
     silent = Path(os.devnull).open("w")  # noqa: SIM115 - the watchdog writes to it for the life of the process
-    artifacts = ArtifactFolder(Path(plan.data_dir))
-    live = McpTools(McpWorkerLink(plan.namespace), artifacts, clock.monotonic) if plan.has_mcp else None
-    reach = WorkerClients(plan.namespace)
-    events = EventTools(
-        sources=app.registry.event_sources,
-        read=reach.read,
-        rows=read_rows,
-        environ=os.environ,  # noqa: TID251 - the variable that a definition names holds the URL of its database
+    app, clients = application(plan.app_path, Path(plan.app_folder)), WorkerClients(plan.namespace)
+    ask = GatewayEmbeddings(plan.namespace).embed
+    embedders = embedders_of(plan.embedder, ask, calls=plan.embedding, clients=clients, clock=clock, ids=RandomIds())
+    memory = LanceMemory(data_dir, embedders, clock, plan.memory_limits)
+    executor = tool_executor(
+        app,
+        clients,
+        memory,
+        host_tools=plan.host_tools,
+        environ=os.environ,  # noqa: TID251 - programs and sources of events get what is allowed of it
+        data_dir=data_dir,
+        agents_dir=Path(plan.agents_dir),
         clock=clock,
+        mcp=McpWorkerLink(plan.namespace) if plan.has_mcp else None,
     )
-    sources: tuple[ToolAdapter, ...] = (
-        events,
-        ResultTools(reach.read),
-        *_agent_tools(plan, reach, clock),
-        *app.sources(),
-    )
-    environ, agents_dir = os.environ, Path(plan.agents_dir)  # noqa: TID251 - programs get what is allowed of it
-    tools = tools_of(builtins, sources, plan.host_tools, environ, artifacts, agents_dir=agents_dir, live=live)
-    executor = LocalExecutor(tools, clock, artifacts, app.registry.hooks)
     return _Worker(plan, executor, memory, attempt_markers, silent)
-
-
-def _agent_tools(plan: WorkerPlan, reach: WorkerClients, clock: Clock) -> tuple[AgentTools, ...]:
-    options = plan.host_tools.agents
-    if options is None:
-        return ()
-    agents = reach.agents(clock)
-    return (AgentTools(agents, options, clock),)

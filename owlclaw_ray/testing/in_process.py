@@ -22,7 +22,7 @@ from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.definitions.folder import DefinitionFolder
 from owlclaw_ray.definitions.skills.host_facts import Machine
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
-from owlclaw_ray.domain.agent_tools import AGENT_TOOLS
+from owlclaw_ray.domain.budget import Budget
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.domain.json import JsonObject, JsonValue
@@ -31,24 +31,21 @@ from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.run import Run
-from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
-from owlclaw_ray.ids import IdSource, RandomIds, RunId, ScheduleId
+from owlclaw_ray.ids import IdSource, RandomIds, RunId
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.kernel.file_threads import in_file_thread
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.memory.embedders import ConfiguredEmbedders, FixedEmbedder
+from owlclaw_ray.memory.embedders import FixedEmbedder
 from owlclaw_ray.memory.embedding import Embedders
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.models.api import EmbeddingClient, ModelClient, TokenCounter
 from owlclaw_ray.models.embedding_gateway import EmbeddingGateway
 from owlclaw_ray.models.model_gateway import ModelGateway
-from owlclaw_ray.models.prices import Prices
 from owlclaw_ray.models.provider_slots import SlotCounts
 from owlclaw_ray.models.scripted.client import ScriptedClient
 from owlclaw_ray.models.tokens import EstimatedTokens
@@ -56,30 +53,20 @@ from owlclaw_ray.placement.directory import Directory
 from owlclaw_ray.placement.host import AgentHost, HostStatus
 from owlclaw_ray.placement.host_pool import Host, HostGoneError
 from owlclaw_ray.policy.approval_expiry import ApprovalExpiry
-from owlclaw_ray.policy.embeddings import BudgetedEmbeddings
-from owlclaw_ray.policy.governor import DefinitionGovernor
 from owlclaw_ray.policy.permission import Approve
-from owlclaw_ray.runs.catalog import ToolCatalog
-from owlclaw_ray.runs.compaction import ContextWindows
 from owlclaw_ray.runs.family import Family
-from owlclaw_ray.runs.run_loop import RunServices, at_once
-from owlclaw_ray.runs.running_calls import unknown
+from owlclaw_ray.runs.run_loop import RunServices
 from owlclaw_ray.runs.submissions import Dispatcher
 from owlclaw_ray.runtime.api import Health, Runtime, refuse_score
-from owlclaw_ray.schedules.api import Schedules
+from owlclaw_ray.runtime.host_services import host_services
+from owlclaw_ray.runtime.worker_tools import RuntimeClients, embedders_of, tool_executor
 from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
 from owlclaw_ray.store.api import CommandStore, QueryStore, Store
 from owlclaw_ray.store.commands import (
-    CancelSchedule,
     Command,
-    CommandFailed,
-    CreateSchedule,
     Outcome,
     RunAccepted,
-    ScheduleCancelled,
-    ScheduleCreated,
-    TooManySchedules,
 )
 from owlclaw_ray.store.durable_store import DurableStore
 from owlclaw_ray.store.followers import FollowerRegistry
@@ -93,21 +80,13 @@ from owlclaw_ray.telemetry.metrics.api import MetricFamily
 from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
 from owlclaw_ray.telemetry.tracing.api import ScoreReceiver
 from owlclaw_ray.testing.store_file import create_store
-from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents, views_of
-from owlclaw_ray.tools.agents.toolset import AgentTools
+from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, views_of
 from owlclaw_ray.tools.artifacts import ArtifactFolder
-from owlclaw_ray.tools.builtin import BuiltInTools
-from owlclaw_ray.tools.composition import declared_tools, tools_of
+from owlclaw_ray.tools.composition import declared_tools
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.host import HostTools
-from owlclaw_ray.tools.internal.events import EventTools
-from owlclaw_ray.tools.internal.results import ResultTools
-from owlclaw_ray.tools.mcp.adapter import McpTools
 from owlclaw_ray.tools.mcp.api import McpCall, McpCatalog, McpNode, McpProblem
-from owlclaw_ray.tools.mcp.live_tools import McpCatalogWatcher
 from owlclaw_ray.tools.mcp.options import McpOptions
-from owlclaw_ray.tools.names import BUILT_IN_NAMES
-from owlclaw_ray.tools.sql_rows import read_rows
 from owlclaw_ray.webhooks.callback_http import HttpCallbackSender
 from owlclaw_ray.webhooks.outbox import CallbackDelivery, CallbackOptions
 
@@ -209,64 +188,37 @@ class LoopServers:
         return asyncio.run_coroutine_threadsafe(self._pool.call(call), self._loop).result()
 
 
-class LoopStore(Schedules):
+class LoopClients(RuntimeClients):
     """Reaches store and Directory for tools in threads, through the event loop that owns both."""
 
-    def __init__(self, store: Store, commits: GroupCommit, definitions: LoadedDefinitions, clock: Clock) -> None:
-        self._store, self._commits, self._definitions, self._clock = store, commits, definitions, clock
+    def __init__(self, store: Store, commits: GroupCommit, definitions: LoadedDefinitions) -> None:
+        self._store, self._commits, self._definitions = store, commits, definitions
         self._loop = asyncio.get_running_loop()
         self.directory: Directory | None = None
 
     @override
-    def create(self, schedule: Schedule, limit: int) -> ScheduleCreated | TooManySchedules:
-        outcome = self._apply(CreateSchedule(schedule, limit))
-        assert isinstance(outcome, ScheduleCreated | TooManySchedules)
-        return outcome
+    def commit(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+        return self.wait_for(self._commits.apply(commands))
 
     @override
-    def cancel(self, agent: AgentRef, schedule_id: ScheduleId, caller_run: RunId) -> ScheduleCancelled:
-        outcome = self._apply(CancelSchedule(agent, schedule_id, self._clock.now(), caller_run))
-        assert isinstance(outcome, ScheduleCancelled)
-        return outcome
-
-    def agents(self) -> RuntimeAgents:
-        """Return the agents and tasks of this runtime."""
-        definitions = self._definitions
-        return RuntimeAgents(
-            self._apply,
-            self.read,
-            lambda agent: None if self.directory is None else self._now(self.directory.wake([agent])),
-            lambda: views_of(definitions.present(), definitions.load),
-            self._clock,
-        )
-
-    def embeddings(self, client: EmbeddingClient, ids: IdSource) -> BudgetedEmbeddings:
-        """Return the client of a provider's embedding models, under the budgets of the agents' definitions."""
-        front = EmbeddingGateway(client, clock=self._clock, retry=RetryPolicy(), jitter=_no_jitter)
-        return BudgetedEmbeddings(
-            lambda request: self._now(front.embed(request)),
-            apply=self._apply_all,
-            budgets=lambda agent: self._definitions.load(agent.definition).governance.budgets,
-            clock=self._clock,
-            ids=ids,
-        )
-
-    def _apply_all(self, commands: Sequence[Command]) -> Sequence[Outcome]:
-        """Return what the store answers to each command; raises StoreUnavailableError if one of them failed."""
-        outcomes = self._now(self._commits.apply(commands))
-        for outcome in outcomes:
-            if isinstance(outcome, CommandFailed):
-                raise StoreUnavailableError(outcome.message)
-        return outcomes
-
-    def _apply(self, command: Command) -> Outcome:
-        return self._now(self._commits.apply([command]))[0]
-
     def read(self, query: Query[_T]) -> _T:
-        """Return the answer of the store."""
-        return self._now(self._store.read(query))
+        return self.wait_for(self._store.read(query))
 
-    def _now(self, work: Coroutine[Any, Any, _T]) -> _T:
+    @override
+    def wake(self, agent: AgentRef) -> None:
+        if self.directory is not None:
+            self.wait_for(self.directory.wake([agent]))
+
+    @override
+    def definitions(self) -> Sequence[DefinitionView]:
+        return views_of(self._definitions.present(), self._definitions.load)
+
+    @override
+    def budgets(self, agent: AgentRef) -> Sequence[Budget]:
+        return self._definitions.load(agent.definition).governance.budgets
+
+    def wait_for(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Return the result of work that the loop does, to a thread."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
 
@@ -584,21 +536,6 @@ def isolation_of(definitions: LoadedDefinitions, name: str) -> Isolation:
         return Isolation.DEDICATED
 
 
-class LocalMcp:
-    """The MCP servers of this process."""
-
-    def __init__(self, pool: McpPool, catalog: ToolCatalog, governor: DefinitionGovernor, clock: Clock) -> None:
-        self.pool = pool
-        self.live = McpCatalogWatcher(pool, clock, lambda offered: governor.know(catalog.offer(offered)))
-        self._following = asyncio.create_task(self.live.follow())
-
-    async def stop(self) -> None:
-        """End all servers."""
-        self._following.cancel()
-        await asyncio.wait([self._following])
-        await self.pool.stop()
-
-
 async def _mcp_pool(options: McpOptions, environ: Mapping[str, str], clock: Clock, ids: IdSource) -> McpPool:
     from owlclaw_ray.tools.mcp.pool import McpPool
 
@@ -661,51 +598,50 @@ async def in_process_runtime(
     counted = CommitMetrics()
     commits = GroupCommit(store, observer=counted)
     definitions = DefinitionFolder(agents_dir, defaults, Machine(environ))
-    reach = LoopStore(store, commits, definitions, clock)
+    clients = LoopClients(store, commits, definitions)
     if embedding is not None:
-        embedders = ConfiguredEmbedders(
-            embedder, reach.embeddings(embedding, ids), EmbeddingCalls(endpoints=defaults.endpoints)
+        front = EmbeddingGateway(embedding, clock=clock, retry=RetryPolicy(), jitter=_no_jitter)
+        calls = EmbeddingCalls(endpoints=defaults.endpoints)
+        embedders = embedders_of(
+            embedder,
+            lambda request: clients.wait_for(front.embed(request)),
+            calls=calls,
+            clients=clients,
+            clock=clock,
+            ids=ids,
         )
-    memory, artifacts = LanceMemory(data_dir, embedders or FixedEmbedder(None), clock), ArtifactFolder(data_dir)
-    builtins = BuiltInTools(schedules=reach, memory=memory, states=app.registry, clock=clock)
-    agents, options = reach.agents(), host_tools.agents
-    others = () if options is None else (AgentTools(agents, options, clock),)
+    memory = LanceMemory(data_dir, embedders or FixedEmbedder(None), clock)
     tokens, price_rules = tokens or EstimatedTokens(), tuple(prices.items())
     gateway = ModelGateway(
         models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter, prices=price_rules
     )
     tools = declared_tools(app.sources(), host_tools, app.registry.hooks)
-    catalog = ToolCatalog(tools, model_limits)
-    governor = DefinitionGovernor(tools, clock, BUILT_IN_NAMES | AGENT_TOOLS, Prices(tokens.price, clock, price_rules))
-    servers = calls = None
-    if mcp is not None:
-        servers = LocalMcp(await _mcp_pool(mcp, environ, clock, ids), catalog, governor, clock)
-        calls = McpTools(LoopServers(servers.pool), artifacts, clock.monotonic)
-    events = EventTools(
-        sources=app.registry.event_sources, read=reach.read, rows=read_rows, environ=environ, clock=clock
-    )
-    sources = tools_of(
-        builtins,
-        (events, ResultTools(reach.read), *others, *app.sources()),
-        host_tools,
-        environ,
-        artifacts,
+    pool = None if mcp is None else await _mcp_pool(mcp, environ, clock, ids)
+    executor = tool_executor(
+        app,
+        clients,
+        memory,
+        host_tools=host_tools,
+        environ=environ,
+        data_dir=data_dir,
         agents_dir=agents_dir,
-        live=calls,
-    )
-    services = RunServices(
-        models=gateway,
-        tools=LocalTools(LocalExecutor(sources, clock, artifacts, app.registry.hooks)),
-        catalog=catalog,
-        governor=governor,
         clock=clock,
-        has_memories=lambda agent: in_file_thread((data_dir / "agents" / agent.folder / "MEMORY.md").exists),
-        approve=approve,
-        tokens=tokens,
-        windows=ContextWindows(tokens, tuple(context_windows.items())),
-        settled=at_once if servers is None else servers.live.settled,
-        progress_of=unknown if servers is None else servers.pool.progress,
+        mcp=None if pool is None else LoopServers(pool),
     )
+    services, servers = host_services(
+        tools,
+        models=gateway,
+        runner=LocalTools(executor),
+        tokens=tokens,
+        limits=model_limits,
+        context_windows=tuple(context_windows.items()),
+        prices=price_rules,
+        data_dir=data_dir,
+        clock=clock,
+        mcp=pool,
+        approve=approve,
+    )
+    following = None if servers is None else asyncio.create_task(servers.follow())
     runtime = assemble(
         store=store,
         commits=commits,
@@ -713,8 +649,8 @@ async def in_process_runtime(
         definitions=definitions,
         memory=memory,
         memory_files=memory.files,
-        artifacts=artifacts,
-        mcp=None if servers is None else servers.pool,
+        artifacts=ArtifactFolder(data_dir),
+        mcp=pool,
         placement=placement or Placement(warm=1),
         ids=ids,
         counted=counted,
@@ -728,14 +664,16 @@ async def in_process_runtime(
         runtime.callbacks = CallbackDelivery(
             callbacks, store=GroupedStore(store, commits), sender=sender, clock=clock, ids=ids, jitter=_no_jitter
         )
-    reach.directory = runtime.directory
+    clients.directory = runtime.directory
     await runtime.directory.start()
     try:
         yield runtime
     finally:
         await runtime.stop()
-        if servers is not None:
-            await servers.stop()
+        if pool is not None and following is not None:
+            following.cancel()
+            await asyncio.wait([following])
+            await pool.stop()
         if callbacks is not None:
             await runtime.callbacks.stop()
         if embedding is not None:
