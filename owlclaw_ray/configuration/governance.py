@@ -81,7 +81,7 @@ class HoursFile(TimesFile):
 
 
 class BreakerFile(Section):
-    """When a capability that keeps failing is left alone."""
+    """When the circuit of a capability that keeps failing opens."""
 
     failures: Annotated[int, Field(ge=0)] = 5
     """In a row; 0 turns breakers off."""

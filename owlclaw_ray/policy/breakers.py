@@ -1,4 +1,4 @@
-"""Circuit breakers: what keeps failing is left alone for a while, then tried with one call (G3).
+"""Circuit breakers: a tool that keeps failing is not called for a while, then tried with one call (G3).
 
 Each agent has a breaker for each of its capabilities. What is known of it is what the agent's saved state and the journal of
 its present run say, so that an activation which takes a run over knows the same as the one before it.
@@ -44,7 +44,7 @@ NO_FAILURES = frozenset(
         *("skill_not_found", "reference_not_found", "reference_not_text", "reference_too_large", "binary_artifact"),
     }
 )
-"""The errors of whoever calls: what he asked for is not there, is no such thing, or is not permitted. All others, whatever a handler
+"""The errors of the caller: what it asked for is not there, is no such thing, or is not permitted. All others, whatever a handler
 or a server calls them, are a capability's own."""
 _CHOSEN = "code.run_command"
 """What ends badly here is a command that the caller chose."""
@@ -59,17 +59,18 @@ class Breakers:
         self._probes: dict[str, ToolCallId] = {}
 
     def admit(self, tool: str, call_id: ToolCallId, now: float) -> ToolError | None:
-        """Return why the tool must be left alone, or None; while it is half open, one call is admitted until that one ends."""
+        """Return why the tool must not be called, or None; while it is half open, one call is admitted until that one ends."""
         breaker = self._known.get(tool)
         if breaker is None or not breaker.open_until:
             return None
         if breaker.open_at(now):
-            until = breaker.open_until - now
-            message = f"{tool} failed {counted(breaker.failures, 'time')} in a row; it is left alone for another {until:.0f} s"
+            failed = f"{tool} failed {counted(breaker.failures, 'time')} in a row"
+            message = f"circuit open: {failed}; retry in {breaker.open_until - now:.0f} s"
             return ToolError("circuit_open", message)
         if self._probes.setdefault(tool, call_id) != call_id:
             return ToolError(
-                "circuit_open", f"{tool} failed before and is being tried with another call; wait for that"
+                "circuit_open",
+                f"circuit half open: {tool} failed before, and one call is testing it; wait for its result",
             )
         return None
 
@@ -117,7 +118,7 @@ class BreakerEvaluator(VisibilityEvaluator):
     async def hide(self, facts: VisibilityFacts) -> Mapping[str, str]:
         now = facts.now.timestamp()
         return {
-            each.tool: f"it failed {counted(each.failures, 'time')} in a row and is left alone until {_moment(each.open_until)}"
+            each.tool: f"circuit open until {_moment(each.open_until)}: it failed {counted(each.failures, 'time')} in a row"
             for each in facts.state.breakers
             if each.open_at(now)
         }

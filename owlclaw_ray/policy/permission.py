@@ -219,7 +219,7 @@ class PermissionGate(Struct, frozen=True):
             return CallAllowed(checked.arguments, Stage.APPROVED, hooks, checked.target)
         if self.approve is None:
             if self.policy.approver is Approver.NOBODY:
-                return CallDenied(f"{tool.name} needs an approval ({reason}), and nobody is there to give it", hooks)
+                return CallDenied(f"{tool.name} needs an approval ({reason}), but no approver is configured", hooks)
             return self._request(call, tool, checked, reason, hooks)
         request = self._request(call, tool, checked, reason, hooks)
         decision = await self._asked(self.approve, request)
