@@ -47,7 +47,9 @@ class ScriptLibrary:
             stamp = (status.st_mtime_ns, status.st_size)
             loaded = self._loaded.get(path)
             if loaded is None or loaded.stamp != stamp:
-                loaded = self._loaded[path] = _Loaded(stamp, _load(path))
+                text = path.read_text(encoding="utf-8")
+                script = load_python(path, text) if path.suffix == ".py" else load_yaml(path, text)
+                loaded = self._loaded[path] = _Loaded(stamp, script)
         except FileNotFoundError:
             fix = f"a path in {PREFIX}<path> starts at the agent definition's folder"
             raise ConfigurationError([Problem(model, f"there is no file {path}", fix)]) from None
@@ -69,11 +71,6 @@ def _locate(model: str, base_dir: str) -> Path:
         return _PACKAGED / f"{reference}.yaml"
     fix = f"packaged scripts: {', '.join(packaged_scripts())}; a file's path ends in {', '.join(_SUFFIXES)}"
     raise ConfigurationError([Problem(model, f"there is no packaged script {reference!r}", fix)])
-
-
-def _load(path: Path) -> Script:
-    text = path.read_text(encoding="utf-8")
-    return load_python(path, text) if path.suffix == ".py" else load_yaml(path, text)
 
 
 def load_python(path: Path, text: str) -> PythonScript:

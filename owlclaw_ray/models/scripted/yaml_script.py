@@ -182,8 +182,22 @@ class _ScriptRule(Struct, frozen=True):
 
     @classmethod
     def of(cls, where: str, form: RuleForm) -> _ScriptRule:
+        when = form.when
+        conditions: list[Callable[[ScriptedRequest], bool]] = []
+        if when.trigger is not None:
+            kinds = frozenset([when.trigger] if isinstance(when.trigger, TriggerKind) else when.trigger)
+            conditions.append(lambda request: request.trigger.kind in kinds)
+        if when.agent is not None:
+            agent = re.compile(when.agent)
+            conditions.append(lambda request: agent.search(request.agent_id) is not None)
+        if when.focus is not None:
+            focus = re.compile(when.focus)
+            conditions.append(lambda request: focus.search(request.trigger.focus) is not None)
+        if when.payload is not None:
+            holds = compile_condition(when.payload)
+            conditions.append(lambda request: holds(conversation_variables(request)))
         turns = tuple(_answer(f"{where}.turns.{index}", turn) for index, turn in enumerate(form.turns))
-        return cls(where, _conditions(form.when), turns, _answer(f"{where}.then", form.then or TurnForm()))
+        return cls(where, tuple(conditions), turns, _answer(f"{where}.then", form.then or TurnForm()))
 
     def applies(self, request: ScriptedRequest) -> bool:
         try:
@@ -194,23 +208,6 @@ class _ScriptRule(Struct, frozen=True):
     def answer(self, request: ScriptedRequest) -> ScriptedReply:
         turn = request.turn
         return (self.turns[turn] if turn < len(self.turns) else self.then)(request)
-
-
-def _conditions(when: WhenForm) -> tuple[Callable[[ScriptedRequest], bool], ...]:
-    conditions: list[Callable[[ScriptedRequest], bool]] = []
-    if when.trigger is not None:
-        kinds = frozenset([when.trigger] if isinstance(when.trigger, TriggerKind) else when.trigger)
-        conditions.append(lambda request: request.trigger.kind in kinds)
-    if when.agent is not None:
-        agent = re.compile(when.agent)
-        conditions.append(lambda request: agent.search(request.agent_id) is not None)
-    if when.focus is not None:
-        focus = re.compile(when.focus)
-        conditions.append(lambda request: focus.search(request.trigger.focus) is not None)
-    if when.payload is not None:
-        holds = compile_condition(when.payload)
-        conditions.append(lambda request: holds(conversation_variables(request)))
-    return tuple(conditions)
 
 
 def _answer(where: str, turn: TurnForm) -> Answer:
