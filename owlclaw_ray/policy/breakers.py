@@ -83,26 +83,18 @@ class Breakers:
         breaker = self._known.get(outcome.tool, Breaker(outcome.tool, 0))
         if breaker.open_at(outcome.at):
             return
-        if is_failure(outcome):
-            self._known[outcome.tool] = self._failed(breaker, outcome.at)
+        chosen_command = outcome.tool == _CHOSEN and outcome.error == "command_failed"
+        if outcome.error and outcome.error not in NO_FAILURES and not chosen_command:
+            failures = breaker.failures + 1
+            opens = failures >= self._rule.failures or breaker.half_open_at(outcome.at)
+            open_until = outcome.at + self._rule.open_seconds if opens else 0.0
+            self._known[outcome.tool] = replace(breaker, failures=failures, open_until=open_until)
         elif not outcome.error:
             self._known.pop(outcome.tool, None)
 
     def kept(self) -> tuple[Breaker, ...]:
         """Return those of capabilities that failed when they were last used, by name."""
         return tuple(self._known[tool] for tool in sorted(self._known))
-
-    def _failed(self, breaker: Breaker, at: float) -> Breaker:
-        failures = breaker.failures + 1
-        opens = failures >= self._rule.failures or breaker.half_open_at(at)
-        return replace(breaker, failures=failures, open_until=at + self._rule.open_seconds if opens else 0.0)
-
-
-def is_failure(outcome: CallOutcome) -> bool:
-    """Return whether the call failed by its capability's fault."""
-    if not outcome.error or outcome.error in NO_FAILURES:
-        return False
-    return outcome.tool != _CHOSEN or outcome.error != "command_failed"
 
 
 class BreakerEvaluator(VisibilityEvaluator):
@@ -116,13 +108,9 @@ class BreakerEvaluator(VisibilityEvaluator):
 
     @override
     async def hide(self, facts: VisibilityFacts) -> Mapping[str, str]:
-        now = facts.now.timestamp()
-        return {
-            each.tool: f"circuit open until {_moment(each.open_until)}: it failed {counted(each.failures, 'time')} in a row"
-            for each in facts.state.breakers
-            if each.open_at(now)
-        }
-
-
-def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+        hidden = {}
+        for each in facts.state.breakers:
+            if each.open_at(facts.now.timestamp()):
+                until = datetime.fromtimestamp(each.open_until, UTC).isoformat(timespec="seconds")
+                hidden[each.tool] = f"circuit open until {until}: it failed {counted(each.failures, 'time')} in a row"
+        return hidden
