@@ -1,4 +1,4 @@
-"""Following the store for runs that ended, and delivering their traces: at least once, and without anybody waiting for it.
+"""Following the store for runs that ended, and delivering their traces: at least once, and in the background.
 
 The ledger is the feed: each Keeper's chain lists, without gaps and in the order of its commits, the end of every run. So the place
 up to which a chain is done with is all that has to be remembered, nothing is written for the export's sake when a run
@@ -102,7 +102,9 @@ class TraceExport:
             return await self._failing(error)
         finally:
             self._save()
-        self._recovered()
+        if self._failed:
+            logger.info("the receiver of traces takes them again")
+        self._failed = 0
         if more:
             return 0.0
         self.counts, self._looks_at = replace(self.counts, waiting=0), self._buffer_runs
@@ -143,11 +145,6 @@ class TraceExport:
         log = logger.warning if self._failed == 1 else logger.info
         log("traces wait for their receiver, next try in %.1f s: %s", pause, error)
         return pause
-
-    def _recovered(self) -> None:
-        if self._failed:
-            logger.info("the receiver of traces takes them again")
-        self._failed = 0
 
     async def _drop_beyond_buffer(self, heads: Mapping[Chain, int]) -> None:
         """Give up what the export has fallen too far behind with. Runs are counted only when there may be too many of them."""

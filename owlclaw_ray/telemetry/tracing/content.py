@@ -56,19 +56,15 @@ class ContentAttributes:
         return _bounded(orjson.dumps(self._cleaned(value, suspect=suspect)).decode())
 
     def _cleaned(self, value: JsonValue, *, suspect: bool) -> JsonValue:
+        """Return what the application's mask makes of the value, nothing of it if the mask fails, without secrets."""
         if self._mask is not None:
-            value = self._masked(self._mask, value)
+            try:
+                value = self._mask(value)
+                orjson.dumps(value)
+            except Exception:
+                logger.exception("the application's mask of traces failed: the value is left out")
+                value = MASK_FAILED
         return self._redactor.redact({"content": value})["content"] if suspect else value
-
-    def _masked(self, mask: Mask, value: JsonValue) -> JsonValue:
-        """Return what the application's mask makes of the value; nothing of the value if it fails."""
-        try:
-            masked = mask(value)
-            orjson.dumps(masked)
-        except Exception:
-            logger.exception("the application's mask of traces failed: the value is left out")
-            return MASK_FAILED
-        return masked
 
 
 class RunContent:
