@@ -36,14 +36,10 @@ def _problem(error: ErrorDetails, model: type[BaseModel], where: Callable[[Seque
         known = _keys(_model_at(model, path))
         return Problem(place, f"is {_shown(error['input'])}", f"it must be a mapping with: {', '.join(known)}")
     if error["type"] in {"value_error", "assertion_error"}:
-        return Problem(place, *_said(error))
+        # a validator of ours raises what is wrong and, if it says so apart, what would be right
+        raised = error["ctx"]["error"] if "ctx" in error else error["msg"]
+        return Problem(place, *map(str, raised.args[:2] if type(raised) is ValueError else (raised,)))
     return Problem(place, f"is {_shown(error['input'])}", _sentence(error["msg"]))
-
-
-def _said(error: ErrorDetails) -> tuple[str, ...]:
-    """Return what a validator of ours raised: what is wrong and, if it says so apart, what would be right."""
-    raised = error["ctx"]["error"] if "ctx" in error else error["msg"]
-    return tuple(map(str, raised.args[:2])) if type(raised) is ValueError else (str(raised),)
 
 
 def _model_at(model: type[BaseModel] | None, path: Sequence[int | str]) -> type[BaseModel] | None:

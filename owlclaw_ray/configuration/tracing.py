@@ -61,7 +61,8 @@ class TracingSettings(Section):
     def options(self, environ: Mapping[str, str]) -> TracingOptions | None:
         """Return what is exported and where to, None for nothing. `problems` has found nothing wrong."""
         to_langfuse = self._to_langfuse(environ)
-        url = self._langfuse(environ) if to_langfuse else self._otlp(environ)
+        host = next((environ[each] for each in _LANGFUSE_HOSTS if environ.get(each)), _LANGFUSE_CLOUD)
+        url = f"{host.rstrip('/')}{_LANGFUSE_PATH}" if to_langfuse else self._otlp(environ)
         if self.export == "off" or url is None:
             return None
         return TracingOptions(
@@ -115,10 +116,6 @@ class TracingSettings(Section):
     def _to_langfuse(self, environ: Mapping[str, str]) -> bool:
         has_keys = all(environ.get(each) for each in _LANGFUSE_KEYS)
         return self.export == "langfuse" or (self.export == "auto" and self.endpoint is None and has_keys)
-
-    def _langfuse(self, environ: Mapping[str, str]) -> str:
-        host = next((environ[each] for each in _LANGFUSE_HOSTS if environ.get(each)), _LANGFUSE_CLOUD)
-        return f"{host.rstrip('/')}{_LANGFUSE_PATH}"
 
     def _otlp(self, environ: Mapping[str, str]) -> str | None:
         if self.endpoint is None and environ.get(_OTLP_URL):
