@@ -9,8 +9,8 @@ from urllib.parse import unquote, urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from owlclaw_ray.configuration.limits import Count, Seconds
-from owlclaw_ray.configuration.placeholders import has_stray_placeholder, names_in
-from owlclaw_ray.configuration.section import Section
+from owlclaw_ray.configuration.placeholders import names_in
+from owlclaw_ray.configuration.section import Headers, Section
 from owlclaw_ray.domain.tracing import Destination, Protocol, TracingOptions
 from owlclaw_ray.errors import Problem
 
@@ -32,7 +32,7 @@ class TracingSettings(Section):
     """`auto`: to Langfuse if the environment has its keys, else to an OTLP endpoint if one is named, else nowhere."""
     endpoint: Annotated[str, Field(min_length=1)] | None = None
     """Of an OTLP receiver, without `/v1/traces`; None: what the environment says."""
-    headers: dict[str, str] = Field(default_factory=dict)
+    headers: Headers = Field(default_factory=dict)
     content: bool = True
     buffer_runs: Count = 100_000
     timeout_seconds: Seconds = 10.0
@@ -43,14 +43,6 @@ class TracingSettings(Section):
         if endpoint is not None and not _is_address(endpoint):
             raise ValueError(f"is {endpoint!r}, which is no address: write it as http://127.0.0.1:4318")
         return endpoint
-
-    @field_validator("headers")
-    @classmethod
-    def _placeholders(cls, headers: dict[str, str]) -> dict[str, str]:
-        for name, value in headers.items():
-            if has_stray_placeholder(value):
-                raise ValueError(f"has {name} with a ${{ that begins no ${{NAME}}: write variables as ${{NAME}}")
-        return headers
 
     @model_validator(mode="after")
     def _endpoint_is_used(self) -> Self:

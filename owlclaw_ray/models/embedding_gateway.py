@@ -49,7 +49,7 @@ class EmbeddingGateway:
         except TimeoutError:
             last = f": {failed[-1].error}" if failed else ""
             raise ModelUnavailableError(
-                f"{request.model} gave no vectors within {request.patience:g} s{last}"
+                f"{request.model} returned no vectors within {request.patience:g} s{last}"
             ) from None
         return replace(reply, failed_attempts=tuple(failed)) if failed else reply
 

@@ -122,7 +122,7 @@ class BudgetedEmbeddings:
         """Say once that memories wait for the next window of a budget."""
         if (account.agent, spent) in self._told:
             return
-        logger.warning("memories of %s are found by their words only: %s", account.agent, why)
+        logger.warning("memories of %s are searched by their words only, without vectors: %s", account.agent, why)
         key = RecordId(derived_id("rec", "unindexed", account.agent.tenant, account.agent.agent_id, spent))
         data: JsonObject = {"what": "memories left without vectors", "why": why}
         self._apply([AppendLedger((_record(account, key, LedgerKind.WARNING, self._clock.now(), data),))])

@@ -93,7 +93,10 @@ class TraceExport:
         more = False
         try:
             heads = await self._ends.read(ChainPositions())
-            await self._drop_beyond_buffer(heads)
+            if self._behind(heads) > self._looks_at:  # runs are counted only when there may be too many of them
+                await self._make_room()
+                room = self._buffer_runs - self.counts.waiting
+                self._looks_at = self._behind(heads) + max(room, self._buffer_runs // _LOOKS)
             self.fullness = min(1.0, self._behind(heads) / self._records_per_run / self._buffer_runs)
             for chain, head in heads.items():
                 if head > self._reached(chain):
@@ -103,7 +106,7 @@ class TraceExport:
         finally:
             self._save()
         if self._failed:
-            logger.info("the receiver of traces takes them again")
+            logger.info("the receiver of traces accepts them again")
         self._failed = 0
         if more:
             return 0.0
@@ -145,13 +148,6 @@ class TraceExport:
         log = logger.warning if self._failed == 1 else logger.info
         log("traces wait for their receiver, next try in %.1f s: %s", pause, error)
         return pause
-
-    async def _drop_beyond_buffer(self, heads: Mapping[Chain, int]) -> None:
-        """Give up what the export has fallen too far behind with. Runs are counted only when there may be too many of them."""
-        if self._behind(heads) > self._looks_at:
-            await self._make_room()
-            room = self._buffer_runs - self.counts.waiting
-            self._looks_at = self._behind(heads) + max(room, self._buffer_runs // _LOOKS)
 
     def _behind(self, heads: Mapping[Chain, int]) -> int:
         return sum(max(0, head - self._reached(chain)) for chain, head in heads.items())

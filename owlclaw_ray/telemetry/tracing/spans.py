@@ -81,7 +81,19 @@ class RunSpans:
     def _root(self) -> Span:
         run = self._run
         result = run.result or RunResult(run.status)
-        attributes = {**self._identity(result), **self._outcome(result), **self._said(result)}
+        usage = sum((Usage(**each.data["usage"]) for each in self._facts.indexing), result.usage)
+        attributes = {
+            **self._identity(result),
+            name.RUN_STATUS: run.status.value,
+            name.RUN_TURNS: result.turns,
+            name.RUN_TOOL_CALLS: result.tool_calls,
+            name.RUN_INPUT_TOKENS: usage.prompt_tokens,
+            name.RUN_OUTPUT_TOKENS: usage.completion_tokens,
+            name.RUN_CACHED_TOKENS: usage.cached_tokens,
+            name.RUN_COST: usage.cost,
+            name.QUEUE_MS: round((self._began - run.created_at) / timedelta(milliseconds=1)),
+            **self._said(result),
+        }
         error = None
         if run.status not in _ENDED_WELL:
             failed = result.error or RunError(run.status.value, run.status.value)
@@ -114,20 +126,6 @@ class RunSpans:
         if trigger.lineage is not None:
             attributes[name.PARENT_RUN] = trigger.lineage.parent_run
         return attributes
-
-    def _outcome(self, result: RunResult) -> dict[str, Value]:
-        run = self._run
-        usage = sum((Usage(**each.data["usage"]) for each in self._facts.indexing), result.usage)
-        return {
-            name.RUN_STATUS: run.status.value,
-            name.RUN_TURNS: result.turns,
-            name.RUN_TOOL_CALLS: result.tool_calls,
-            name.RUN_INPUT_TOKENS: usage.prompt_tokens,
-            name.RUN_OUTPUT_TOKENS: usage.completion_tokens,
-            name.RUN_CACHED_TOKENS: usage.cached_tokens,
-            name.RUN_COST: usage.cost,
-            name.QUEUE_MS: round((self._began - run.created_at) / timedelta(milliseconds=1)),
-        }
 
     def _said(self, result: RunResult) -> dict[str, Value]:
         if not self._content.shown:
