@@ -14,7 +14,6 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 import orjson
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 
 from owlclaw_ray import wire
 from owlclaw_ray.client.failures import ServerUnreachableError, TryAgainError, failure_of
@@ -593,23 +592,22 @@ class Client:
             content=orjson.dumps(body) if body else None,
             timeout=httpx.Timeout(self._timeout, read=self._timeout + patience),
         )
-        retrying = AsyncRetrying(
-            sleep=self._sleep,
-            stop=stop_after_attempt(self._attempts),
-            wait=_wait,
-            retry=retry_if_exception_type((httpx.TransportError, TryAgainError)),
-            reraise=True,
-        )
-        try:
-            return await retrying(self._once, request)
-        except (httpx.TransportError, TryAgainError) as error:
-            raise self._try_again(error).cause from error
-
-    async def _once(self, request: httpx.Request) -> httpx.Response:
-        response = await self._http.send(request)
-        if response.is_success:
-            return response
-        raise failure_of(response)
+        failures = 0
+        while True:
+            try:
+                response = await self._http.send(request)
+                if response.is_success:
+                    return response
+                failure: Exception = failure_of(response)
+            except httpx.TransportError as error:
+                failure = error
+            if not isinstance(failure, httpx.TransportError | TryAgainError):
+                raise failure
+            again = self._try_again(failure)
+            failures += 1
+            if failures >= self._attempts:
+                raise again.cause from failure
+            await self._sleep(_pause(failures, again.retry_after))
 
     async def _stream(self, run_id: str, after: int) -> AsyncGenerator[wire.Event | None]:
         """Yield events, and None at the end of the run; without None the stream was cut off."""
@@ -656,11 +654,6 @@ async def server_sent_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[tupl
 
 def _memories(agent: str, *rest: str) -> str:
     return "/".join((f"/v1/agents/{_part(agent)}/memories", *map(_part, rest)))
-
-
-def _wait(state: RetryCallState) -> float:
-    error = state.outcome.exception() if state.outcome else None
-    return _pause(state.attempt_number, error.retry_after if isinstance(error, TryAgainError) else None)
 
 
 def _pause(failures: int, retry_after: float | None) -> float:

@@ -20,6 +20,7 @@ from datetime import UTC
 
 import orjson
 from msgspec import Struct
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import BreakKind, ChainBreak, ChainedRecord, LedgerRecord, NotedHead
@@ -102,7 +103,7 @@ class ChainVerifier:
             self._link(record.previous_hash)
         self._settle_suspected(origin)
         self._recent.append((origin, record))
-        self._head = self._at(origin, record.hash)
+        self._head = replace(self._head, position=origin, hash=record.hash)
         self._shift = record.position - origin
 
     def finish(self, end: ChainHead) -> list[ChainBreak]:
@@ -120,11 +121,8 @@ class ChainVerifier:
             breaks.append(self._broken(BreakKind.INSERTED, first, f"{which} after the recorded end of the chain"))
         return sorted(breaks, key=lambda each: each.position)
 
-    def _at(self, position: int, digest: str) -> ChainHead:
-        return ChainHead(self._head.tenant, self._head.writer, position, digest)
-
     def _holds(self, record: ChainedRecord, position: int) -> bool:
-        before = self._at(position - 1, record.previous_hash)
+        before = replace(self._head, position=position - 1, hash=record.previous_hash)
         return next_hash(before, record.record, canonical_data(record.record.data)) == record.hash
 
     def _origin(self, record: ChainedRecord) -> int | None:

@@ -289,7 +289,9 @@ class Redactor:
         long_enough = {name: value for name, value in (secrets or {}).items() if len(value) >= MIN_SECRET_CHARACTERS}
         self._secrets = sorted(long_enough.items(), key=lambda item: len(item[1]), reverse=True)
         self._patterns = [re.compile(pattern) for pattern in patterns]
-        self._parts = sorted({_stable_part(value) for value in long_enough.values()})
+        # of each the longest part that no JSON writer spells in another way, as the search has it
+        parts = (max(re.split(r"""[^ !#-.0-\[\]-~]+""", value), key=len) for value in long_enough.values())
+        self._parts = sorted({orjson.dumps(part)[1:-1].lower() for part in parts})
 
     def suspects(self, text: bytes) -> bool:
         """Return whether a record with this JSON text might hold a secret."""
@@ -345,7 +347,11 @@ class Redactor:
     def _text(self, text: str) -> str:
         if len(text) < MIN_SECRET_CHARACTERS and not self._patterns:
             return text
-        if not self.suspects(_encoded(text)):
+        try:
+            encoded = orjson.dumps(text)
+        except TypeError:  # half characters, as JSON can spell them
+            encoded = json.dumps(text).encode()
+        if not self.suspects(encoded):
             return text
         inside = _parsed(text) if text.lstrip()[:1] in _OPENING else None
         if inside is not None:
@@ -496,13 +502,6 @@ def _parsed(text: str) -> Any:
         return None
 
 
-def _encoded(text: str) -> bytes:
-    try:
-        return orjson.dumps(text)
-    except TypeError:  # half characters, as JSON can spell them
-        return json.dumps(text).encode()
-
-
 def _written(value: JsonValue) -> str:
     """Return JSON text that can be stored: half characters stay escapes."""
     text = json.dumps(value, ensure_ascii=False)
@@ -518,9 +517,3 @@ def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     if len(unique) < len(pairs):
         raise ValueError("a key is there twice")
     return unique
-
-
-def _stable_part(secret: str) -> bytes:
-    """Return the longest part of the secret that no JSON writer spells in another way, as the search has it."""
-    parts = re.split(r"""[^ !#-.0-\[\]-~]+""", secret)
-    return orjson.dumps(max(parts, key=len))[1:-1].lower()

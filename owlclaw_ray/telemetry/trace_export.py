@@ -102,7 +102,13 @@ class TraceExport:
                 if head > self._reached(chain):
                     more |= await self._advance(chain)
         except ReceiverError as error:
-            return await self._failing(error)
+            self._failed += 1
+            self._count(failures=1)
+            await self._make_room()
+            pause = _RETRY.delay(self._failed, self._jitter())
+            log = logger.warning if self._failed == 1 else logger.info
+            log("traces wait for their receiver, next try in %.1f s: %s", pause, error)
+            return pause
         finally:
             self._save()
         if self._failed:
@@ -139,15 +145,6 @@ class TraceExport:
             self._count(exported=len(runs))
         self._positions[chain] = runs[-1][0]
         return None
-
-    async def _failing(self, error: ReceiverError) -> float:
-        self._failed += 1
-        self._count(failures=1)
-        await self._make_room()
-        pause = _RETRY.delay(self._failed, self._jitter())
-        log = logger.warning if self._failed == 1 else logger.info
-        log("traces wait for their receiver, next try in %.1f s: %s", pause, error)
-        return pause
 
     def _behind(self, heads: Mapping[Chain, int]) -> int:
         return sum(max(0, head - self._reached(chain)) for chain, head in heads.items())
