@@ -20,7 +20,7 @@ from owlclaw_ray.domain.permission import PermissionRules
 from owlclaw_ray.domain.tool import AGENT, DANGEROUS, NETWORK, SENSITIVE, ToolDefinition
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.models.scripted.templates import is_template
-from owlclaw_ray.models.scripted.yaml_form import ScriptForm
+from owlclaw_ray.models.scripted.yaml_script import ScriptForm
 from owlclaw_ray.settings import Settings, written_settings
 
 _OFF = {"code": "tools.code.enabled", "agent": "tools.agents.enabled"}

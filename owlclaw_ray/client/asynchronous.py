@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
 import orjson
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
 
 from owlclaw_ray import wire
 from owlclaw_ray.client.failures import ServerUnreachableError, TryAgainError, failure_of
-from owlclaw_ray.client.server_sent import parse
 from owlclaw_ray.domain.artifact import Artifact
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.ids import ArtifactId, IdSource, RandomIds
@@ -38,6 +36,8 @@ _TRIGGER_DEFAULTS: JsonObject = {
     "user": "",
 }
 """What a trigger means that does not say it."""
+
+_T = TypeVar("_T")
 
 Query: TypeAlias = Mapping[str, str | int | bool | list[str] | None]
 
@@ -72,7 +72,8 @@ class Client:
             base_url=self.url,
             timeout=timeout,
             transport=transport,
-            verify=urlsplit(url).scheme != "http" or _no_authorities(),
+            # over plain HTTP no certificate is met: a context without authorities saves the time to load the world's
+            verify=urlsplit(url).scheme != "http" or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
             trust_env=urlsplit(url).hostname not in _LOOPBACK,
         )
 
@@ -108,7 +109,7 @@ class Client:
 
         `busy`: what becomes of it if the agent has runs already; with `reject` AgentBusyError is raised, and QueueFullError
         when its queue is full even after the retries. `priority` (-10 to 10): higher goes first. `deadline`: how long from
-        now the run may begin and last. `callback_url` is told of the run's end; `verify_callback` reads what it gets. `task_type`
+        now the run may begin and last. `callback_url` receives a callback when the run ends; `verify_callback` reads it. `task_type`
         is what kind of work it is, for which the settings may name a model. `session` and `user`: what the run's trace is grouped with, and
         for whom it is. With
         `wait` (at most 300) the answer is the whole run if it ended in that time.
@@ -116,7 +117,7 @@ class Client:
         admission: JsonObject = {"busy": busy, "priority": priority, "deadline_seconds": deadline}
         admission |= {"callback_url": callback_url, "task_type": task_type, "session": session, "user": user}
         said = {name: value for name, value in admission.items() if value != _TRIGGER_DEFAULTS[name]}
-        answer: wire.Accepted | wire.Run = await self._call(
+        response = await self._send(
             "POST",
             f"/v1/agents/{_part(agent)}/triggers",
             {"wait": None if wait is None else f"{wait:g}"},
@@ -124,6 +125,7 @@ class Client:
             body={"payload": payload, "focus": focus, **said},
             patience=wait or 0.0,
         )
+        answer: wire.Accepted | wire.Run = orjson.loads(response.content)
         return answer
 
     async def submit_batch(self, triggers: Sequence[wire.BatchTrigger]) -> list[wire.BatchResult]:
@@ -132,13 +134,11 @@ class Client:
         Those without an `idempotency_key` get one, so that the request is safe to repeat.
         """
         keyed = [{"idempotency_key": self._ids.make("key"), **each} for each in triggers]
-        answer: wire.BatchResults = await self._call("POST", "/v1/triggers:batch", body={"triggers": keyed})
-        return answer["results"]
+        return (await self._call(wire.BatchResults, "POST", "/v1/triggers:batch", body={"triggers": keyed}))["results"]
 
     async def run(self, run_id: str, *, events: bool = False) -> wire.Run:
         """Return a run, its journal included if asked for."""
-        answer: wire.Run = await self._call("GET", f"/v1/runs/{_part(run_id)}", {"events": events or None})
-        return answer
+        return await self._call(wire.Run, "GET", f"/v1/runs/{_part(run_id)}", {"events": events or None})
 
     async def runs(
         self,
@@ -152,13 +152,12 @@ class Client:
         """Return a page of runs, newest first, with their payloads if asked for."""
         query = {"agent": agent, "status": status, "limit": limit, "before": before}
         query |= {"include": "payload"} if payloads else {}
-        answer: wire.Runs = await self._call("GET", "/v1/runs", query)
-        return answer
+        return await self._call(wire.Runs, "GET", "/v1/runs", query)
 
     async def events(self, run_id: str, after: int = 0) -> AsyncGenerator[wire.Event]:
         """Yield the run's events over `after` as they happen, each once, until the run is over.
 
-        A broken connection is made again where it broke; the number of attempts counts anew with each event.
+        A broken connection is made again where it broke; the number of attempts starts again with each event.
         """
         failures = 0
         while True:
@@ -179,8 +178,7 @@ class Client:
 
     async def cancel(self, run_id: str) -> wire.Run:
         """Ask for the end of a run and return it as it stands."""
-        answer: wire.Run = await self._call("POST", f"/v1/runs/{_part(run_id)}/cancel")
-        return answer
+        return await self._call(wire.Run, "POST", f"/v1/runs/{_part(run_id)}/cancel")
 
     async def score(self, run_id: str, name: str, value: float | bool | str, comment: str = "") -> wire.Score:  # noqa: FBT001 - a value
         """Have a score of a run kept in Langfuse, in the place of an earlier one of this name.
@@ -188,8 +186,7 @@ class Client:
         Raises ScoreRefusedError where traces do not go there.
         """
         body: JsonObject = {"name": name, "value": value, "comment": comment}
-        answer: wire.Score = await self._call("POST", f"/v1/runs/{_part(run_id)}/scores", body=body)
-        return answer
+        return await self._call(wire.Score, "POST", f"/v1/runs/{_part(run_id)}/scores", body=body)
 
     async def agents(self) -> list[wire.Agent]:
         """Return all agents, by id, page by page."""
@@ -203,23 +200,19 @@ class Client:
 
     async def agents_page(self, *, after: str = "", limit: int = 100) -> wire.Agents:
         """Return a page of agents, by id; `after` is the `next_after` of the page before it."""
-        answer: wire.Agents = await self._call("GET", "/v1/agents", {"after": after or None, "limit": limit})
-        return answer
+        return await self._call(wire.Agents, "GET", "/v1/agents", {"after": after or None, "limit": limit})
 
     async def agent(self, agent: str) -> wire.Agent:
         """Return one agent."""
-        answer: wire.Agent = await self._call("GET", f"/v1/agents/{_part(agent)}")
-        return answer
+        return await self._call(wire.Agent, "GET", f"/v1/agents/{_part(agent)}")
 
     async def skills(self, agent: str) -> list[wire.Skill]:
         """Return the skills of the agent's definition, by name."""
-        answer: wire.Skills = await self._call("GET", f"/v1/agents/{_part(agent)}/skills")
-        return answer["skills"]
+        return (await self._call(wire.Skills, "GET", f"/v1/agents/{_part(agent)}/skills"))["skills"]
 
     async def reload(self, agent: str) -> wire.Agent:
-        """Have the files of the agent's definition read anew, for every run that begins after this; raises DefinitionError."""
-        answer: wire.Agent = await self._call("POST", f"/v1/agents/{_part(agent)}/reload")
-        return answer
+        """Have the files of the agent's definition read again, for every run that begins after this; raises DefinitionError."""
+        return await self._call(wire.Agent, "POST", f"/v1/agents/{_part(agent)}/reload")
 
     async def memories(self, agent: str, *, archived: bool = False, limit: int = 1_000) -> list[wire.Memory]:
         """Return what the agent remembers, or what is in its archive instead, in the order of the file: up to 1,000."""
@@ -233,13 +226,11 @@ class Client:
         Raises NotFoundError if that memory is not there any more.
         """
         parameters: Query = {"archived": archived or None, "after": after, "limit": limit}
-        answer: wire.Memories = await self._call("GET", _memories(agent), parameters)
-        return answer
+        return await self._call(wire.Memories, "GET", _memories(agent), parameters)
 
     async def memory(self, agent: str, memory_id: str) -> wire.Memory:
         """Return a memory, active or archived; raises NotFoundError."""
-        answer: wire.Memory = await self._call("GET", _memories(agent, memory_id))
-        return answer
+        return await self._call(wire.Memory, "GET", _memories(agent, memory_id))
 
     async def search_memories(
         self,
@@ -257,8 +248,7 @@ class Client:
         """
         flags = {"archived": archived or None, "explain": explain or None}
         parameters: Query = {"query": query, "limit": limit, "tag": list(tags) or None, **flags}
-        answer: wire.FoundMemories = await self._call("GET", _memories(agent, "search"), parameters)
-        return answer
+        return await self._call(wire.FoundMemories, "GET", _memories(agent, "search"), parameters)
 
     async def remember(
         self, agent: str, content: str, tags: Sequence[str] = (), *, by: str = "", idempotency_key: str | None = None
@@ -267,14 +257,14 @@ class Client:
 
         `by`, here and where memories are changed, is who has it done, for the ledger.
         """
-        answer: wire.Memory = await self._call(
+        return await self._call(
+            wire.Memory,
             "POST",
             _memories(agent),
             {"by": by or None},
             headers={"Idempotency-Key": idempotency_key or self._ids.make("key")},
             body={"content": content, "tags": list(tags)},
         )
-        return answer
 
     async def edit_memory(
         self,
@@ -298,21 +288,18 @@ class Client:
             "old_tags": None if old_tags is None else list(old_tags),
         }
         body = {name: value for name, value in given.items() if value is not None}
-        answer: wire.Memory = await self._call("PATCH", _memories(agent, memory_id), {"by": by or None}, body=body)
-        return answer
+        return await self._call(wire.Memory, "PATCH", _memories(agent, memory_id), {"by": by or None}, body=body)
 
     async def delete_memory(self, agent: str, memory_id: str, *, by: str = "") -> wire.Memory:
         """Remove a memory for good, and return it; raises NotFoundError."""
-        answer: wire.Memory = await self._call("DELETE", _memories(agent, memory_id), {"by": by or None})
-        return answer
+        return await self._call(wire.Memory, "DELETE", _memories(agent, memory_id), {"by": by or None})
 
     async def archive_memories(self, agent: str, memory_ids: Sequence[str], *, by: str = "") -> list[wire.Memory]:
         """Move active memories to the archive; return those that there were."""
         body: JsonObject = {"memory_ids": list(memory_ids)}
-        answer: wire.ArchivedMemories = await self._call(
-            "POST", _memories(agent, "archive"), {"by": by or None}, body=body
-        )
-        return answer["memories"]
+        return (
+            await self._call(wire.ArchivedMemories, "POST", _memories(agent, "archive"), {"by": by or None}, body=body)
+        )["memories"]
 
     async def reindex_memories(
         self,
@@ -321,21 +308,20 @@ class Client:
         *,
         by: str = "",
     ) -> int:
-        """Have the agent's index made anew from MEMORY.md; return how many memories it holds."""
-        answer: wire.Reindexed = await self._call(
-            "POST", _memories(agent, "reindex"), {"by": by or None}, patience=timeout
-        )
-        return answer["indexed"]
+        """Have the agent's index rebuilt from MEMORY.md; return how many memories it holds."""
+        return (
+            await self._call(wire.Reindexed, "POST", _memories(agent, "reindex"), {"by": by or None}, patience=timeout)
+        )["indexed"]
 
     async def memory_stats(self, agent: str) -> wire.MemoryStats:
         """Return how much the agent remembers, and what is wrong with its files."""
-        answer: wire.MemoryStats = await self._call("GET", _memories(agent, "stats"))
-        return answer
+        return await self._call(wire.MemoryStats, "GET", _memories(agent, "stats"))
 
     async def artifacts(self, agent: str, limit: int = 100) -> list[wire.Artifact]:
         """Return what is stored of the agent's large results, newest first."""
-        answer: wire.Artifacts = await self._call("GET", f"/v1/agents/{_part(agent)}/artifacts", {"limit": limit})
-        return answer["artifacts"]
+        return (await self._call(wire.Artifacts, "GET", f"/v1/agents/{_part(agent)}/artifacts", {"limit": limit}))[
+            "artifacts"
+        ]
 
     async def artifact(self, agent: str, artifact_id: str) -> Artifact:
         """Return one of the agent's large results, as it was; raises NotFoundError."""
@@ -358,13 +344,11 @@ class Client:
     ) -> wire.Schedules:
         """Return a page of schedules, by agent, oldest first; `after` is the `next_after` of the page before it."""
         path = "/v1/schedules" if agent is None else f"/v1/agents/{_part(agent)}/schedules"
-        answer: wire.Schedules = await self._call("GET", path, {"status": status, "after": after, "limit": limit})
-        return answer
+        return await self._call(wire.Schedules, "GET", path, {"status": status, "after": after, "limit": limit})
 
     async def schedule(self, schedule_id: str) -> wire.Schedule:
         """Return one schedule."""
-        answer: wire.Schedule = await self._call("GET", f"/v1/schedules/{_part(schedule_id)}")
-        return answer
+        return await self._call(wire.Schedule, "GET", f"/v1/schedules/{_part(schedule_id)}")
 
     async def create_schedule(
         self,
@@ -400,13 +384,13 @@ class Client:
             "catch_up_seconds": catch_up,
             "task_type": task_type or None,
         }
-        answer: wire.Schedule = await self._call(
+        return await self._call(
+            wire.Schedule,
             "POST",
             f"/v1/agents/{_part(agent)}/schedules",
             headers={"Idempotency-Key": idempotency_key or self._ids.make("key")},
             body={name: value for name, value in body.items() if value is not None},
         )
-        return answer
 
     async def pause_schedule(self, schedule_id: str) -> wire.Schedule:
         """Let a schedule's times pass without runs; raises ScheduleClosedError."""
@@ -421,8 +405,7 @@ class Client:
         return await self._change_schedule(schedule_id, "cancel")
 
     async def _change_schedule(self, schedule_id: str, verb: str) -> wire.Schedule:
-        answer: wire.Schedule = await self._call("POST", f"/v1/schedules/{_part(schedule_id)}/{verb}")
-        return answer
+        return await self._call(wire.Schedule, "POST", f"/v1/schedules/{_part(schedule_id)}/{verb}")
 
     async def backfill_schedule(self, schedule_id: str, since: datetime, until: datetime) -> wire.Backfill:
         """Queue a run for each past due time from `since` to `until`, both included, that has none.
@@ -430,14 +413,12 @@ class Client:
         Raises ScheduleError, and SettledError if the schedule has one time only.
         """
         body: JsonObject = {"since": since.isoformat(), "until": until.isoformat()}
-        answer: wire.Backfill = await self._call("POST", f"/v1/schedules/{_part(schedule_id)}/backfill", body=body)
-        return answer
+        return await self._call(wire.Backfill, "POST", f"/v1/schedules/{_part(schedule_id)}/backfill", body=body)
 
     async def ticks(self, schedule_id: str, *, before: str | None = None, limit: int = 100) -> wire.Ticks:
         """Return what became of a schedule's times, newest first; `before` is the `next_before` of the page before it."""
         path = f"/v1/schedules/{_part(schedule_id)}/ticks"
-        answer: wire.Ticks = await self._call("GET", path, {"before": before, "limit": limit})
-        return answer
+        return await self._call(wire.Ticks, "GET", path, {"before": before, "limit": limit})
 
     async def approvals(
         self,
@@ -448,13 +429,11 @@ class Client:
     ) -> list[wire.Approval]:
         """Return approvals, newest first: those that wait for a decision, unless another status, or None for all, is given."""
         query: Query = {"agent": agent, "run": run, "status": status, "limit": limit}
-        answer: wire.Approvals = await self._call("GET", "/v1/approvals", query)
-        return answer["approvals"]
+        return (await self._call(wire.Approvals, "GET", "/v1/approvals", query))["approvals"]
 
     async def approval(self, approval_id: str) -> wire.Approval:
         """Return one approval."""
-        answer: wire.Approval = await self._call("GET", f"/v1/approvals/{_part(approval_id)}")
-        return answer
+        return await self._call(wire.Approval, "GET", f"/v1/approvals/{_part(approval_id)}")
 
     async def decide(
         self,
@@ -473,32 +452,27 @@ class Client:
         if arguments is not None:
             body["arguments"] = arguments
         path = f"/v1/approvals/{_part(approval_id)}/decision"
-        answer: wire.Approval = await self._call("POST", path, body=body)
-        return answer
+        return await self._call(wire.Approval, "POST", path, body=body)
 
     async def webhook_sources(self) -> list[wire.WebhookSource]:
         """Return who may send webhooks, by name."""
-        answer: wire.WebhookSources = await self._call("GET", "/v1/webhooks")
-        return answer["sources"]
+        return (await self._call(wire.WebhookSources, "GET", "/v1/webhooks"))["sources"]
 
     async def deliveries(
         self, source: str | None = None, status: wire.DeliveryStatus | None = None, limit: int = 100
     ) -> list[wire.Delivery]:
         """Return webhooks that came in, newest first."""
         query: Query = {"source": source, "status": status, "limit": limit}
-        answer: wire.Deliveries = await self._call("GET", "/v1/deliveries", query)
-        return answer["deliveries"]
+        return (await self._call(wire.Deliveries, "GET", "/v1/deliveries", query))["deliveries"]
 
     async def delivery(self, delivery_id: str) -> wire.FullDelivery:
         """Return a webhook that came in, with its body."""
-        answer: wire.FullDelivery = await self._call("GET", f"/v1/deliveries/{_part(delivery_id)}")
-        return answer
+        return await self._call(wire.FullDelivery, "GET", f"/v1/deliveries/{_part(delivery_id)}")
 
     async def redeliver(self, delivery_id: str) -> wire.WebhookReceipt:
         """Have a webhook that has not triggered mapped again; raises SettledError."""
         path = f"/v1/deliveries/{_part(delivery_id)}/redelivery"
-        answer: wire.WebhookReceipt = await self._call("POST", path)
-        return answer
+        return await self._call(wire.WebhookReceipt, "POST", path)
 
     async def callbacks(
         self,
@@ -507,25 +481,21 @@ class Client:
         status: wire.CallbackStatus | None = None,
         limit: int = 100,
     ) -> list[wire.Callback]:
-        """Return what is told of runs' ends, newest first."""
+        """Return the callbacks of ended runs, newest first."""
         query: Query = {"agent": agent, "run": run, "status": status, "limit": limit}
-        answer: wire.Callbacks = await self._call("GET", "/v1/callbacks", query)
-        return answer["callbacks"]
+        return (await self._call(wire.Callbacks, "GET", "/v1/callbacks", query))["callbacks"]
 
     async def callback(self, callback_id: str) -> wire.Callback:
-        """Return what is told of a run's end to one address."""
-        answer: wire.Callback = await self._call("GET", f"/v1/callbacks/{_part(callback_id)}")
-        return answer
+        """Return the callback of an ended run to one address."""
+        return await self._call(wire.Callback, "GET", f"/v1/callbacks/{_part(callback_id)}")
 
     async def send_again(self, callback_id: str) -> wire.Callback:
         """Have a callback sent again; raises SettledError while its run is not over."""
-        answer: wire.Callback = await self._call("POST", f"/v1/callbacks/{_part(callback_id)}/redelivery")
-        return answer
+        return await self._call(wire.Callback, "POST", f"/v1/callbacks/{_part(callback_id)}/redelivery")
 
     async def mcp_servers(self) -> list[wire.McpServer]:
         """Return the MCP servers of the node that answers, by name."""
-        answer: wire.McpServers = await self._call("GET", "/v1/mcp")
-        return answer["servers"]
+        return (await self._call(wire.McpServers, "GET", "/v1/mcp"))["servers"]
 
     async def ledger(
         self,
@@ -563,13 +533,11 @@ class Client:
             "after": after,
             "limit": limit,
         }
-        answer: wire.Ledger = await self._call("GET", path, query)
-        return answer
+        return await self._call(wire.Ledger, "GET", path, query)
 
     async def ledger_heads(self) -> list[wire.LedgerHead]:
         """Return the ends of the ledger's chains; kept elsewhere, they show later whether any of it was cut off."""
-        answer: wire.LedgerHeads = await self._call("GET", "/v1/ledger/heads")
-        return answer["heads"]
+        return (await self._call(wire.LedgerHeads, "GET", "/v1/ledger/heads"))["heads"]
 
     async def verify_ledger(
         self,
@@ -580,10 +548,13 @@ class Client:
 
         Each chain must still have the hashes that `ledger_heads` returned earlier, too.
         """
-        answer: wire.LedgerVerification = await self._call(
-            "GET", "/v1/ledger/verification", {"since": [_head(each) for each in since]}, patience=timeout
+        return await self._call(
+            wire.LedgerVerification,
+            "GET",
+            "/v1/ledger/verification",
+            {"since": [_head(each) for each in since]},
+            patience=timeout,
         )
-        return answer
 
     async def metrics(self) -> str:
         """Return the numbers of the server's parts, as Prometheus reads them."""
@@ -598,18 +569,10 @@ class Client:
             raise ServerUnreachableError.after(self.url, error) from error
         return answer
 
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        query: Query | None = None,
-        *,
-        headers: Mapping[str, str] | None = None,
-        body: JsonObject | None = None,
-        patience: float = 0.0,
-    ) -> Any:
-        response = await self._send(method, path, query, headers=headers, body=body, patience=patience)
-        return orjson.loads(response.content)
+    async def _call(self, _kind: type[_T], method: str, path: str, query: Query | None = None, **options: Any) -> _T:
+        """Return the JSON that the server answers; `options` are those of `_send`."""
+        answer: _T = orjson.loads((await self._send(method, path, query, **options)).content)
+        return answer
 
     async def _send(
         self,
@@ -629,23 +592,22 @@ class Client:
             content=orjson.dumps(body) if body else None,
             timeout=httpx.Timeout(self._timeout, read=self._timeout + patience),
         )
-        retrying = AsyncRetrying(
-            sleep=self._sleep,
-            stop=stop_after_attempt(self._attempts),
-            wait=_wait,
-            retry=retry_if_exception_type((httpx.TransportError, TryAgainError)),
-            reraise=True,
-        )
-        try:
-            return await retrying(self._once, request)
-        except (httpx.TransportError, TryAgainError) as error:
-            raise self._try_again(error).cause from error
-
-    async def _once(self, request: httpx.Request) -> httpx.Response:
-        response = await self._http.send(request)
-        if response.is_success:
-            return response
-        raise failure_of(response)
+        failures = 0
+        while True:
+            try:
+                response = await self._http.send(request)
+                if response.is_success:
+                    return response
+                failure: Exception = failure_of(response)
+            except httpx.TransportError as error:
+                failure = error
+            if not isinstance(failure, httpx.TransportError | TryAgainError):
+                raise failure
+            again = self._try_again(failure)
+            failures += 1
+            if failures >= self._attempts:
+                raise again.cause from failure
+            await self._sleep(_pause(failures, again.retry_after))
 
     async def _stream(self, run_id: str, after: int) -> AsyncGenerator[wire.Event | None]:
         """Yield events, and None at the end of the run; without None the stream was cut off."""
@@ -658,11 +620,11 @@ class Client:
             if not response.is_success:
                 await response.aread()
                 raise failure_of(response)
-            async for received in parse(response.aiter_bytes()):
-                if received.event == "end":
+            async for kind, data in server_sent_events(response.aiter_bytes()):
+                if kind == "end":
                     yield None
                     return
-                yield orjson.loads(received.data)
+                yield orjson.loads(data)
 
     def _try_again(self, error: httpx.TransportError | TryAgainError) -> TryAgainError:
         if isinstance(error, TryAgainError):
@@ -670,18 +632,28 @@ class Client:
         return TryAgainError(ServerUnreachableError.after(self.url, error), None)
 
 
-def _no_authorities() -> ssl.SSLContext:
-    """Return what believes no certificate: the world's take time to load, and plain HTTP meets none."""
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+async def server_sent_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[tuple[str, bytes]]:
+    """Yield name (empty for a plain message) and data of each event of a stream; one that is cut off in the middle is dropped.
+
+    Lines end in LF, with or without CR before it, and nowhere else: JSON may hold other line separators as they are.
+    """
+    event, data, rest = "", list[bytes](), b""
+    async for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            name, _, value = line.removesuffix(b"\r").partition(b":")
+            if name == b"event":
+                event = value.removeprefix(b" ").decode()
+            elif name == b"data":
+                data.append(value.removeprefix(b" "))
+            elif line in {b"", b"\r"}:
+                if data:
+                    yield event, b"\n".join(data)
+                event, data = "", []
 
 
 def _memories(agent: str, *rest: str) -> str:
     return "/".join((f"/v1/agents/{_part(agent)}/memories", *map(_part, rest)))
-
-
-def _wait(state: RetryCallState) -> float:
-    error = state.outcome.exception() if state.outcome else None
-    return _pause(state.attempt_number, error.retry_after if isinstance(error, TryAgainError) else None)
 
 
 def _pause(failures: int, retry_after: float | None) -> float:

@@ -44,25 +44,19 @@ class _BlockingIterator(Generic[_P, _T]):
             items = self._method(owner.client, *args, **kwargs)
             try:
                 while True:
+                    step: Future[_T] = owner.portal.start_task_soon(items.__anext__)
                     try:
-                        item = _next(owner.portal, items)
+                        item = step.result()
                     except StopAsyncIteration:
                         return
+                    except BaseException:  # an interruption (Ctrl-C) of the wait ends the step under way too
+                        step.cancel()
+                        raise
                     yield item
             finally:
                 owner.portal.call(_close, items)
 
         return update_wrapper(iterate, self._method)
-
-
-def _next(portal: BlockingPortal, items: AsyncGenerator[_T]) -> _T:
-    """Return the next item. An interruption (Ctrl-C) of the wait ends the step under way too."""
-    step: Future[_T] = portal.start_task_soon(items.__anext__)
-    try:
-        return step.result()
-    except BaseException:
-        step.cancel()
-        raise
 
 
 async def _close(items: AsyncGenerator[Any]) -> None:

@@ -1,4 +1,4 @@
-"""For those who are told of runs' ends."""
+"""For programs that receive callbacks when runs end."""
 
 from __future__ import annotations
 

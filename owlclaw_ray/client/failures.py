@@ -97,20 +97,23 @@ _TYPED: Mapping[str, Callable[[JsonObject], OwlClawError]] = {
 
 def failure_of(response: httpx.Response) -> OwlClawError:
     """Return the error of a response that is none of success, its body read: a TryAgainError if a retry may help."""
-    problem, status = _problem(response), response.status_code
-    error = _unexplained(response) if problem is None else _error(status, problem)
-    if status not in RETRYABLE_STATUSES and (status not in RETRYABLE_WITHOUT_PROBLEM or problem is not None):
+    status = response.status_code
+    try:
+        problem = orjson.loads(response.content)
+    except ValueError:
+        problem = None
+    if isinstance(problem, dict) and isinstance(problem.get("type"), str):
+        error = _error(status, problem)
+        retryable = status in RETRYABLE_STATUSES
+    else:
+        detail = f"the server answered {status} {response.reason_phrase}"
+        unavailable = status in _UNAVAILABLE or status in RETRYABLE_WITHOUT_PROBLEM
+        error = RuntimeUnavailableError(detail) if unavailable else ClientError(status, {"detail": detail})
+        retryable = status in RETRYABLE_STATUSES or status in RETRYABLE_WITHOUT_PROBLEM
+    if not retryable:
         return error
     text = response.headers.get("retry-after", "")
     return TryAgainError(error, float(text) if text.isdecimal() else None)
-
-
-def _problem(response: httpx.Response) -> JsonObject | None:
-    try:
-        body = orjson.loads(response.content)
-    except ValueError:
-        return None
-    return body if isinstance(body, dict) and isinstance(body.get("type"), str) else None
 
 
 def _error(status: int, problem: JsonObject) -> OwlClawError:
@@ -120,15 +123,6 @@ def _error(status: int, problem: JsonObject) -> OwlClawError:
             return make(problem)
         except (KeyError, TypeError):
             pass
-    return RuntimeUnavailableError(_detail(problem)) if status in _UNAVAILABLE else ClientError(status, problem)
-
-
-def _unexplained(response: httpx.Response) -> OwlClawError:
-    status = response.status_code
-    detail = f"the server answered {status} {response.reason_phrase}"
-    unavailable = status in _UNAVAILABLE or status in RETRYABLE_WITHOUT_PROBLEM
-    return RuntimeUnavailableError(detail) if unavailable else ClientError(status, {"detail": detail})
-
-
-def _detail(problem: JsonObject) -> str:
-    return str(problem.get("detail") or problem.get("title") or problem["type"])
+    if status not in _UNAVAILABLE:
+        return ClientError(status, problem)
+    return RuntimeUnavailableError(str(problem.get("detail") or problem.get("title") or problem["type"]))

@@ -60,7 +60,11 @@ class Environment(Struct):
                 found.values[path] = _value(text, known[path])
                 found.variables[path] = variable
             else:
-                found.problems.append(_unknown(variable, known))
+                names = {"__".join(path): PREFIX + "__".join(path).upper() for path in known}
+                close = difflib.get_close_matches(variable.removeprefix(PREFIX).lower(), names, n=1)
+                example = f"unset it; the key http.port, for one, is {PREFIX}HTTP__PORT"
+                fix = f"did you mean {names[close[0]]}?" if close else example
+                found.problems.append(Problem(variable, "sets nothing: there is no such setting", fix))
         return found
 
     def over(self, data: JsonObject) -> JsonObject:
@@ -102,12 +106,3 @@ def _value(text: str, form: Form) -> JsonValue:
         except ValueError:
             return text
     return [part.strip() for part in text.split(",")] if form is Form.LIST else text
-
-
-def _unknown(variable: str, known: Mapping[tuple[str, ...], Form]) -> Problem:
-    names = {"__".join(path): PREFIX + "__".join(path).upper() for path in known}
-    close = difflib.get_close_matches(variable.removeprefix(PREFIX).lower(), names, n=1)
-    fix = (
-        f"did you mean {names[close[0]]}?" if close else f"unset it; the key http.port, for one, is {PREFIX}HTTP__PORT"
-    )
-    return Problem(variable, "sets nothing: there is no such setting", fix)

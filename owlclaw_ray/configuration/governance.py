@@ -75,13 +75,9 @@ class HoursFile(TimesFile):
 
     tools: Patterns
 
-    def hours(self) -> Hours:
-        """Return the rule."""
-        return self.of(self.tools)
-
 
 class BreakerFile(Section):
-    """When a capability that keeps failing is left alone."""
+    """When the circuit of a capability that keeps failing opens."""
 
     failures: Annotated[int, Field(ge=0)] = 5
     """In a row; 0 turns breakers off."""
@@ -185,7 +181,7 @@ class GovernanceFile(Section):
             frozenset(self.roles),
             self.confirmed,
             self.risk,
-            tuple(each.hours() for each in self.hours),
+            tuple(each.of(each.tools) for each in self.hours),
             BreakerRule(self.breaker.failures, self.breaker.open_seconds),
             tuple(limit.limit(tools) for tools, limit in limits.items()),
             tuple(each.budget() for each in self.budgets),

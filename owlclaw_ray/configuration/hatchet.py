@@ -56,9 +56,16 @@ class HatchetSettings(Section):
             return None
         if not isinstance(token, str) or not token:
             raise ValueError(f"is no text: {_WHERE_FROM}")
-        if token_problem := _token_problem(token):
-            raise ValueError(f"{token_problem}: {_WHERE_FROM}")
-        return token
+        claims = _claims(token)
+        if claims is None:
+            what = "is no API token of Hatchet, which is three parts with dots between them"
+        elif not _UUID.fullmatch(str(claims.get("sub", ""))):
+            what = "names no tenant"
+        elif not _is_url(str(claims.get("server_url", ""))) or not claims.get("grpc_broadcast_address"):
+            what = "does not say where the engine is"
+        else:
+            return token
+        raise ValueError(f"{what}: {_WHERE_FROM}")
 
     @field_validator("api_url")
     @classmethod
@@ -70,8 +77,10 @@ class HatchetSettings(Section):
     @field_validator("grpc_address")
     @classmethod
     def _grpc_address(cls, address: str | None) -> str | None:
-        if address is not None and not _is_address(address):
-            raise ValueError(f"is {address!r}: write it as 127.0.0.1:7077")
+        if address is not None:
+            found = _ADDRESS.fullmatch(address)
+            if found is None or not 0 < int(found[1]) <= _HIGHEST_PORT:
+                raise ValueError(f"is {address!r}: write it as 127.0.0.1:7077")
         return address
 
     @field_validator("namespace")
@@ -109,18 +118,6 @@ class HatchetSettings(Section):
         return found
 
 
-def _token_problem(token: str) -> str:
-    """Return what is wrong with it, without anything of it."""
-    claims = _claims(token)
-    if claims is None:
-        return "is no API token of Hatchet, which is three parts with dots between them"
-    if not _UUID.fullmatch(str(claims.get("sub", ""))):
-        return "names no tenant"
-    if not _is_url(str(claims.get("server_url", ""))) or not claims.get("grpc_broadcast_address"):
-        return "does not say where the engine is"
-    return ""
-
-
 def _claims(token: str) -> JsonObject | None:
     parts = token.split(".")
     if len(parts) != _PARTS or not token.startswith("ey") or not token.isascii():
@@ -139,8 +136,3 @@ def _is_url(text: str) -> bool:
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
-
-
-def _is_address(text: str) -> bool:
-    found = _ADDRESS.fullmatch(text)
-    return found is not None and 0 < int(found[1]) <= _HIGHEST_PORT

@@ -12,12 +12,11 @@ from pydantic import Field, field_validator, model_validator
 
 from owlclaw_ray.configuration.limits import Seconds
 from owlclaw_ray.configuration.placeholders import has_stray_placeholder, names_in
-from owlclaw_ray.configuration.section import NonEmpty, Section
+from owlclaw_ray.configuration.section import Headers, NonEmpty, Section
 
 _SERVER = re.compile(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*")
 _SERVER_LENGTH = 24
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _TAG = re.compile(r"[a-z][a-z0-9_-]*")
 
 
@@ -50,7 +49,7 @@ class McpServerFile(Section):
     folder: Path | None = None
     """Where the program runs; none: the folder of owlclaw.yaml."""
     url: NonEmpty | None = None
-    headers: dict[str, str] = Field(default_factory=dict)
+    headers: Headers = Field(default_factory=dict)
     annotations: Literal["distrust", "trust"] = "distrust"
     """Whether a server is believed that a tool only reads, or may be repeated."""
     tags: tuple[NonEmpty, ...] = ()
@@ -72,18 +71,12 @@ class McpServerFile(Section):
     @field_validator("env")
     @classmethod
     def _variables(cls, env: dict[str, str]) -> dict[str, str]:
-        wrong = [name for name in env if not _VARIABLE.fullmatch(name)]
-        if wrong:
-            raise ValueError(f"has {wrong[0]!r}, which is no name of a variable")
-        return _whole(env)
-
-    @field_validator("headers")
-    @classmethod
-    def _fields(cls, headers: dict[str, str]) -> dict[str, str]:
-        wrong = [name for name in headers if not _HEADER.fullmatch(name)]
-        if wrong:
-            raise ValueError(f"has {wrong[0]!r}, which is no name of a header")
-        return _whole(headers)
+        for name, value in env.items():
+            if not _VARIABLE.fullmatch(name):
+                raise ValueError(f"has {name!r}, which is no name of a variable")
+            if has_stray_placeholder(value):
+                raise ValueError(f"has a ${{ in {name} that names no variable: write ${{NAME}}")
+        return env
 
     @field_validator("url")
     @classmethod
@@ -138,10 +131,3 @@ class McpSettings(Section):
                     "with '-' or '_' between them, such as web_search"
                 )
         return servers
-
-
-def _whole(values: dict[str, str]) -> dict[str, str]:
-    broken = [name for name, value in values.items() if has_stray_placeholder(value)]
-    if broken:
-        raise ValueError(f"has a ${{ in {broken[0]} that names no variable: write ${{NAME}}")
-    return values

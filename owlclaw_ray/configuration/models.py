@@ -10,15 +10,14 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from owlclaw_ray.configuration.limits import Count
-from owlclaw_ray.configuration.placeholders import PLACEHOLDER, has_stray_placeholder, names_in
-from owlclaw_ray.configuration.section import NonEmpty, Section
+from owlclaw_ray.configuration.placeholders import PLACEHOLDER, names_in
+from owlclaw_ray.configuration.section import Headers, NonEmpty, Section
 from owlclaw_ray.domain.endpoint import Endpoint
 from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.trigger import MAX_TASK_TYPE
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _Dollars: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Model: TypeAlias = Annotated[str, Field(min_length=1, pattern=r"^\S+$")]
 
@@ -43,8 +42,7 @@ class EndpointFile(Section):
     api_key_env: str | None = None
     """The same, as the variable's name."""
     api_version: NonEmpty | None = None
-    extra_headers: dict[str, str] = Field(default_factory=dict)
-    """`${NAME}` in a value is a variable of the runtime."""
+    extra_headers: Headers = Field(default_factory=dict)
 
     @field_validator("api_base")
     @classmethod
@@ -78,16 +76,6 @@ class EndpointFile(Section):
         if name is not None and info.data.get("api_key") is not None:
             raise ValueError("stands beside api_key, which says the same: remove one of them")
         return name
-
-    @field_validator("extra_headers")
-    @classmethod
-    def _fields(cls, headers: dict[str, str]) -> dict[str, str]:
-        for name, value in headers.items():
-            if not _HEADER.fullmatch(name):
-                raise ValueError(f"has {name!r}, which is no name of a header")
-            if has_stray_placeholder(value):
-                raise ValueError(f"has a ${{ in {name} that names no variable: write ${{NAME}}")
-        return headers
 
     def endpoint(self, provider: str) -> Endpoint:
         """Return the domain's struct."""

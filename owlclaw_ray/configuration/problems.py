@@ -36,14 +36,17 @@ def _problem(error: ErrorDetails, model: type[BaseModel], where: Callable[[Seque
         known = _keys(_model_at(model, path))
         return Problem(place, f"is {_shown(error['input'])}", f"it must be a mapping with: {', '.join(known)}")
     if error["type"] in {"value_error", "assertion_error"}:
-        return Problem(place, *_said(error))
-    return Problem(place, f"is {_shown(error['input'])}", _sentence(error["msg"]))
-
-
-def _said(error: ErrorDetails) -> tuple[str, ...]:
-    """Return what a validator of ours raised: what is wrong and, if it says so apart, what would be right."""
-    raised = error["ctx"]["error"] if "ctx" in error else error["msg"]
-    return tuple(map(str, raised.args[:2])) if type(raised) is ValueError else (str(raised),)
+        # a validator of ours raises what is wrong and, if it says so apart, what would be right
+        raised = error["ctx"]["error"] if "ctx" in error else error["msg"]
+        return Problem(place, *map(str, raised.args[:2] if type(raised) is ValueError else (raised,)))
+    fix = (
+        f"{error['msg'][:1].lower()}{error['msg'][1:]}".replace("input should be", "it must be")
+        .replace("a valid integer, unable to parse string as an integer", "a whole number")
+        .replace("a valid number, unable to parse string as a number", "a number")
+        .replace("valid tuple", "list")
+        .replace("tuple should have", "it must have")
+    )
+    return Problem(place, f"is {_shown(error['input'])}", fix)
 
 
 def _model_at(model: type[BaseModel] | None, path: Sequence[int | str]) -> type[BaseModel] | None:
@@ -71,14 +74,3 @@ def _keys(model: type[BaseModel] | None) -> list[str]:
 def _shown(value: object) -> str:
     text = repr(value.value) if isinstance(value, Enum) else repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
-
-
-def _sentence(message: str) -> str:
-    lowered = message[:1].lower() + message[1:]
-    return (
-        lowered.replace("input should be", "it must be")
-        .replace("a valid integer, unable to parse string as an integer", "a whole number")
-        .replace("a valid number, unable to parse string as a number", "a number")
-        .replace("valid tuple", "list")
-        .replace("tuple should have", "it must have")
-    )

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Iterator
 from types import UnionType
 from typing import Annotated, TypeAlias, Union
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
+from owlclaw_ray.configuration.placeholders import has_stray_placeholder
 from owlclaw_ray.domain.json import JsonValue
 
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+
+
+def _headers(headers: dict[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if not _HEADER.fullmatch(name):
+            raise ValueError(f"has {name!r}, which is no name of a header")
+        if has_stray_placeholder(value):
+            raise ValueError(f"has a ${{ in {name} that names no variable: write ${{NAME}}")
+    return headers
+
+
 NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
+Headers: TypeAlias = Annotated[dict[str, str], AfterValidator(_headers)]
+"""Fields of HTTP requests; `${NAME}` in a value is a variable of the runtime."""
 
 
 class Section(BaseModel):

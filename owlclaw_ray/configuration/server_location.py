@@ -1,4 +1,4 @@
-"""Where a runtime is: what those who talk to it read of its settings. The rest, its secrets above all, is the server's own concern."""
+"""Where a runtime is: the settings that its clients read. The rest, its secrets above all, is the server's own concern."""
 
 from __future__ import annotations
 
@@ -38,10 +38,15 @@ def find_runtime(folder: Path, environ: Mapping[str, str]) -> ServerLocation:
         (("http", "port"), DEFAULT_PORT),
         (("data_dir",), DEFAULT_DATA_DIR),
     ):
-        where, value = _said(path, document, environ)
-        found[path] = default if value is None else _checked(path, value)
-        if found[path] is None:
-            wanted = f"a whole number from 1 to {_HIGHEST_PORT}" if path[-1] == "port" else "a text"
+        where, value = _written(path, document, environ)
+        value = found[path] = default if value is None else value
+        if path[-1] == "port":
+            text, wanted = str(value), f"a whole number from 1 to {_HIGHEST_PORT}"
+            is_number = text.isascii() and text.isdecimal() and not isinstance(value, bool)
+            right = is_number and 1 <= int(text) <= _HIGHEST_PORT
+        else:
+            right, wanted = isinstance(value, str) and value != "", "a text"
+        if not right:
             problems.append(Problem(where, f"is {value!r}", f"it must be {wanted}"))
     if problems:
         raise ConfigurationError(problems)
@@ -70,8 +75,8 @@ def read_settings_file(path: Path) -> YamlDocument:
         ) from error
 
 
-def _said(path: Sequence[str], document: YamlDocument, environ: Mapping[str, str]) -> tuple[str, JsonValue]:
-    """Return the value of a setting, None if nothing says it, and where it stands. Empty variables count as absent."""
+def _written(path: Sequence[str], document: YamlDocument, environ: Mapping[str, str]) -> tuple[str, JsonValue]:
+    """Return where a setting is written, and its value, None if it is not. Empty variables count as absent."""
     variable = f"OWLCLAW_{'__'.join(path).upper()}"
     text = environ.get(variable, "").strip()
     if text:
@@ -80,12 +85,3 @@ def _said(path: Sequence[str], document: YamlDocument, environ: Mapping[str, str
     for part in path:
         value = value.get(part) if isinstance(value, dict) else None
     return document.where(path), value
-
-
-def _checked(path: Sequence[str], value: JsonValue) -> JsonValue:
-    """Return the value if it is one for this setting, else None."""
-    if path[-1] != "port":
-        return value if isinstance(value, str) and value else None
-    text = str(value)
-    number = int(text) if text.isascii() and text.isdecimal() and not isinstance(value, bool) else 0
-    return number if 1 <= number <= _HIGHEST_PORT else None

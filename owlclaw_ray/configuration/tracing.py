@@ -9,8 +9,8 @@ from urllib.parse import unquote, urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from owlclaw_ray.configuration.limits import Count, Seconds
-from owlclaw_ray.configuration.placeholders import has_stray_placeholder, names_in
-from owlclaw_ray.configuration.section import Section
+from owlclaw_ray.configuration.placeholders import names_in
+from owlclaw_ray.configuration.section import Headers, Section
 from owlclaw_ray.domain.tracing import Destination, Protocol, TracingOptions
 from owlclaw_ray.errors import Problem
 
@@ -32,7 +32,7 @@ class TracingSettings(Section):
     """`auto`: to Langfuse if the environment has its keys, else to an OTLP endpoint if one is named, else nowhere."""
     endpoint: Annotated[str, Field(min_length=1)] | None = None
     """Of an OTLP receiver, without `/v1/traces`; None: what the environment says."""
-    headers: dict[str, str] = Field(default_factory=dict)
+    headers: Headers = Field(default_factory=dict)
     content: bool = True
     buffer_runs: Count = 100_000
     timeout_seconds: Seconds = 10.0
@@ -44,14 +44,6 @@ class TracingSettings(Section):
             raise ValueError(f"is {endpoint!r}, which is no address: write it as http://127.0.0.1:4318")
         return endpoint
 
-    @field_validator("headers")
-    @classmethod
-    def _placeholders(cls, headers: dict[str, str]) -> dict[str, str]:
-        for name, value in headers.items():
-            if has_stray_placeholder(value):
-                raise ValueError(f"has {name} with a ${{ that begins no ${{NAME}}: write variables as ${{NAME}}")
-        return headers
-
     @model_validator(mode="after")
     def _endpoint_is_used(self) -> Self:
         if self.endpoint is not None and self.export in {"langfuse", "off"}:
@@ -61,7 +53,8 @@ class TracingSettings(Section):
     def options(self, environ: Mapping[str, str]) -> TracingOptions | None:
         """Return what is exported and where to, None for nothing. `problems` has found nothing wrong."""
         to_langfuse = self._to_langfuse(environ)
-        url = self._langfuse(environ) if to_langfuse else self._otlp(environ)
+        host = next((environ[each] for each in _LANGFUSE_HOSTS if environ.get(each)), _LANGFUSE_CLOUD)
+        url = f"{host.rstrip('/')}{_LANGFUSE_PATH}" if to_langfuse else self._otlp(environ)
         if self.export == "off" or url is None:
             return None
         return TracingOptions(
@@ -115,10 +108,6 @@ class TracingSettings(Section):
     def _to_langfuse(self, environ: Mapping[str, str]) -> bool:
         has_keys = all(environ.get(each) for each in _LANGFUSE_KEYS)
         return self.export == "langfuse" or (self.export == "auto" and self.endpoint is None and has_keys)
-
-    def _langfuse(self, environ: Mapping[str, str]) -> str:
-        host = next((environ[each] for each in _LANGFUSE_HOSTS if environ.get(each)), _LANGFUSE_CLOUD)
-        return f"{host.rstrip('/')}{_LANGFUSE_PATH}"
 
     def _otlp(self, environ: Mapping[str, str]) -> str | None:
         if self.endpoint is None and environ.get(_OTLP_URL):

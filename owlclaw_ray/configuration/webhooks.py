@@ -99,7 +99,7 @@ class SignatureFile(Section):
 
 
 class SourceFile(Section):
-    """Somebody who may send webhooks, and what they become."""
+    """A sender of webhooks, and what its webhooks become."""
 
     secret: Secret
     previous_secret: Secret | None = None
@@ -121,10 +121,7 @@ class SourceFile(Section):
     deadline_seconds: Annotated[float, Field(gt=0, le=MAX_DEADLINE_SECONDS)] | None = None
     callback_url: str = ""
 
-    @field_validator("agent", "focus", "session", "user", "task_type", "dedupe")
-    @classmethod
-    def _is_template(cls, text: str) -> str:
-        return _template(text)
+    _are_texts = field_validator("agent", "focus", "session", "user", "task_type", "dedupe")(_template)
 
     @field_validator("payload")
     @classmethod
@@ -175,7 +172,7 @@ class SourceFile(Section):
 
 
 class CallbackSettings(Section):
-    """What is told of runs' ends."""
+    """How callbacks are sent when runs end."""
 
     secret: Secret | None = None
     """Without one there are no callbacks."""
@@ -218,7 +215,7 @@ class WebhookSettings(Section):
     """By the last part of their path: /v1/webhooks/<name>."""
     callbacks: CallbackSettings = Field(default_factory=CallbackSettings)
     retention_days: Annotated[float, Field(ge=0, le=36_500)] = 0.0
-    """How long what came in, and what was told, is kept; 0: for ever."""
+    """How long deliveries and callbacks are kept; 0: for ever."""
 
     @field_validator("sources")
     @classmethod
@@ -252,11 +249,20 @@ def filled_sources(
     filled_in: list[WebhookSource] = []
     problems: list[Problem] = []
     for each in sources:
+        place, secrets = f"webhooks.sources.{each.name}", tuple[str, ...]()
         try:
-            filled_in.append(_filled_source(each, environ))
+            secrets = _filled(each.secrets, environ, place)
         except ConfigurationError as error:
-            filled_in.append(replace(each, secrets=()))
             problems += error.problems
+        wrong = [
+            name
+            for secret, name in zip(secrets, each.secrets, strict=False)
+            if not secret or (each.secret_form is SecretForm.BASE64 and not _decoded(secret))
+        ]
+        if wrong:
+            what = f"{wrong[0]} is empty, or not of the form that secret_encoding says"
+            problems.append(Problem(place, what))
+        filled_in.append(replace(each, secrets=() if wrong else secrets))
     return tuple(filled_in), tuple(problems)
 
 
@@ -269,15 +275,6 @@ def filled_keys(secrets: Sequence[str], environ: Mapping[str, str]) -> tuple[str
             what = f"{name} must be at least {MIN_KEY_CHARACTERS} bytes in base64, with or without whsec_ before them"
             raise ConfigurationError([Problem(place, what, _HOW_TO_MAKE)])
     return found
-
-
-def _filled_source(source: WebhookSource, environ: Mapping[str, str]) -> WebhookSource:
-    place = f"webhooks.sources.{source.name}"
-    secrets = _filled(source.secrets, environ, place)
-    for secret, name in zip(secrets, source.secrets, strict=True):
-        if not secret or (source.secret_form is SecretForm.BASE64 and not _decoded(secret)):
-            raise ConfigurationError([Problem(place, f"{name} is empty, or not of the form that secret_encoding says")])
-    return replace(source, secrets=secrets)
 
 
 def _filled(secrets: Sequence[str], environ: Mapping[str, str], place: str) -> tuple[str, ...]:

@@ -88,19 +88,17 @@ class _Walk:
         if isinstance(node, yaml.MappingNode):
             keys: set[str] = set()
             for key, value in node.value:
-                self._check_key(key, path, keys)
-                self.visit(value, (*path, str(key.value)), self._line(key))
+                name = str(key.value)
+                where = f"{self._source}:{self._line(key)}: {dotted((*path, name))}"
+                if key.tag != "tag:yaml.org,2002:str":
+                    self.problems.append(Problem(where, "is no text key", "put it in quotes"))
+                elif name in keys:
+                    self.problems.append(Problem(where, "appears twice", "remove one of the two"))
+                keys.add(name)
+                self.visit(value, (*path, name), self._line(key))
         elif isinstance(node, yaml.SequenceNode):
             for index, value in enumerate(node.value):
                 self.visit(value, (*path, index))
-
-    def _check_key(self, key: yaml.Node, path: KeyPath, keys: set[str]) -> None:
-        where = f"{self._source}:{self._line(key)}: {dotted((*path, str(key.value)))}"
-        if key.tag != "tag:yaml.org,2002:str":
-            self.problems.append(Problem(where, "is no text key", "put it in quotes"))
-        elif key.value in keys:
-            self.problems.append(Problem(where, "appears twice", "remove one of the two"))
-        keys.add(str(key.value))
 
     def _line(self, node: yaml.Node) -> int:
         return self._first_line + node.start_mark.line if node.start_mark is not None else self._first_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from msgspec import Struct
 
@@ -78,10 +78,6 @@ class BatchCapacity:
         self._left.set()
 
 
-def _weightless(_item: Any) -> int:
-    return 0
-
-
 class Batcher(Generic[Item, Result]):
     """Collects items while earlier calls are in progress and sends them together, as many as are within `most`.
 
@@ -95,7 +91,7 @@ class Batcher(Generic[Item, Result]):
         call: Callable[[Sequence[Item]], Awaitable[Sequence[Result]]],
         *,
         most: Bound = MESSAGE,
-        size: Callable[[Item], int] = _weightless,
+        size: Callable[[Item], int] = lambda _: 0,
         at_once: int = 1,
         recalls: bool = False,
         rest: Callable[[], Awaitable[object]] | None = None,
@@ -115,27 +111,24 @@ class Batcher(Generic[Item, Result]):
 
     async def _send(self) -> None:
         try:
-            await self._send_all()
+            while self._waiting:
+                if self._recalls:
+                    self._waiting = [(item, answer) for item, answer in self._waiting if not answer.cancelled()]
+                first = self._most.first(self._size(item) for item, _ in self._waiting)
+                batch, self._waiting = self._waiting[:first], self._waiting[first:]
+                if not batch:
+                    return
+                try:
+                    results = await self._call([item for item, _ in batch])
+                except Exception as error:  # noqa: BLE001 - it goes to every caller of the batch
+                    for _, answer in batch:
+                        if not answer.done():
+                            answer.set_exception(error)
+                    continue
+                for (_, answer), result in zip(batch, results, strict=True):
+                    if not answer.done():
+                        answer.set_result(result)
+                if self._rest is not None and len(batch) > 1:
+                    await self._rest()
         finally:
             self._senders.discard(cast("asyncio.Task[None]", asyncio.current_task()))
-
-    async def _send_all(self) -> None:
-        while self._waiting:
-            if self._recalls:
-                self._waiting = [(item, answer) for item, answer in self._waiting if not answer.cancelled()]
-            first = self._most.first(self._size(item) for item, _ in self._waiting)
-            batch, self._waiting = self._waiting[:first], self._waiting[first:]
-            if not batch:
-                return
-            try:
-                results = await self._call([item for item, _ in batch])
-            except Exception as error:  # noqa: BLE001 - it goes to every caller of the batch
-                for _, answer in batch:
-                    if not answer.done():
-                        answer.set_exception(error)
-                continue
-            for (_, answer), result in zip(batch, results, strict=True):
-                if not answer.done():
-                    answer.set_result(result)
-            if self._rest is not None and len(batch) > 1:
-                await self._rest()

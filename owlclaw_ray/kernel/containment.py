@@ -15,7 +15,7 @@ class BrokenOutError(Exception):
 
 async def contained(call: Awaitable[_T]) -> _T:
     """Return what the call returns, or raise its Exception; SystemExit and its like, which would end every agent of the process,
-    become BrokenOutError. KeyboardInterrupt passes: it is how a process is told to stop.
+    become BrokenOutError. KeyboardInterrupt passes: it is how a process is stopped.
     """
     try:
         return await call

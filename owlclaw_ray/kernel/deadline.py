@@ -79,9 +79,10 @@ class ActiveTime:
 
     def _set_timer(self) -> None:
         seconds = min(self._limit, self._beat_at) - self.used
-        self._timer = self._clock.call_later(seconds, self._ring)
+        self._timer = self._clock.call_later(seconds, self._expire)
 
-    def _ring(self) -> None:
+    def _expire(self) -> None:
+        """End the block if the limit has passed; else it is time for a beat."""
         if self._scope is None or self._beat is None:
             return
         if self.used >= self._limit - _INSTANT:

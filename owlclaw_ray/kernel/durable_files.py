@@ -1,6 +1,6 @@
 """Writes that are on the disk when they return, beside people whose editors hold no lock.
 
-A file that is new is for this user only, whatever his umask; one that replaces another has its rights.
+A file that is new is for this user only, whatever the umask; one that replaces another has its rights.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, err
 
 
 class FileChangedError(Exception):
-    """Somebody changed the file after it was read; what was to be written does not fit it."""
+    """The file was changed after it was read; what was to be written does not fit it."""
 
 
 class FileVersion(Struct, frozen=True, array_like=True):
-    """What changes when somebody changes a file."""
+    """What differs between two saves of a file."""
 
     inode: int
     modified_ns: int
@@ -89,7 +89,10 @@ def append(path: Path, data: bytes, expected: FileVersion | None = None, ending:
             _write_all(descriptor, data)
             os.fsync(descriptor)
         except OSError:
-            _truncate_partial_write(descriptor, before.size, data)
+            with suppress(OSError):  # what was written after the size is cut, if no other process wrote there
+                written = os.pread(descriptor, len(data) + 1, before.size)
+                if written and data.startswith(written):
+                    os.ftruncate(descriptor, before.size)
             raise
         after = FileVersion.of(os.fstat(descriptor))
         named = version_of(path)
@@ -126,10 +129,10 @@ def replace(path: Path, data: bytes) -> None:
 def exchange(path: Path, data: bytes, expected: FileVersion, kept: Path) -> FileVersion:
     """Give the file this content if it is the expected one still, and return what it is then; `kept` is what it was.
 
-    A crash or an OSError leaves the one or the other. Raises FileChangedError if somebody saved the file, at whatever instant:
-    then that save is what the path names. If he saved again while it was put back, `kept` is one of the two. What `kept` was
-    before is gone. Without a call that swaps files the path names nothing for an instant, and `<path>.next` is there then: see
-    `instead`.
+    A crash or an OSError leaves the one or the other. Raises FileChangedError if the file was saved by another, at whatever
+    instant: then that save is what the path names. If it was saved once more while that was put back, `kept` is one of the two.
+    What `kept` was before is gone. Without a call that swaps files the path names nothing for an instant, and `<path>.next` is
+    there then: see `instead`.
     """
     draft, version = _drafted(path, data)
     try:
@@ -167,7 +170,13 @@ def _put_in_place(draft: Path, version: FileVersion, path: Path, expected: FileV
     if not has_swapped:
         _move(kept, path, expected, path.with_name(path.name + ".next"))
     elif version_of(kept) != expected:
-        _restore_save(kept, path, version)
+        # give the path the other's save, which is `kept`, unless a newer one is there by now
+        with suppress(FileNotFoundError):
+            swap(kept, path)
+            if version_of(kept) == version:
+                _remove(kept)
+            else:
+                swap(kept, path)
         raise FileChangedError
 
 
@@ -195,16 +204,6 @@ def _system_call() -> Callable[[bytes, bytes], int] | None:
         return None if renamex is None else lambda one, other: int(renamex(one, other, _DARWIN_SWAP))
     renameat2 = getattr(library, "renameat2", None)
     return None if renameat2 is None else lambda one, other: int(renameat2(_HERE, one, _HERE, other, _LINUX_EXCHANGE))
-
-
-def _restore_save(kept: Path, path: Path, ours: FileVersion) -> None:
-    """Give the path the save that is `kept`, unless a newer one is there by now."""
-    with suppress(FileNotFoundError):
-        swap(kept, path)
-        if version_of(kept) == ours:
-            _remove(kept)
-        else:
-            swap(kept, path)
 
 
 def _move(kept: Path, path: Path, expected: FileVersion, coming: Path) -> None:
@@ -254,14 +253,6 @@ def _drafted(path: Path, data: bytes) -> tuple[Path, FileVersion]:
     except OSError:
         _remove(draft)
         raise
-
-
-def _truncate_partial_write(descriptor: int, size: int, data: bytes) -> None:
-    """Cut what was written after the size, if nobody else wrote there."""
-    with suppress(OSError):
-        written = os.pread(descriptor, len(data) + 1, size)
-        if written and data.startswith(written):
-            os.ftruncate(descriptor, size)
 
 
 def _remove(path: Path) -> None:

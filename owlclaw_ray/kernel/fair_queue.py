@@ -41,31 +41,24 @@ class FairQueue(Generic[Owner]):
     @asynccontextmanager
     async def place(self, owner: Owner) -> AsyncIterator[None]:
         """Hold a place for the block, after waiting for it. Cancelling the wait gives up the turn."""
-        await self._take(owner)
-        try:
-            yield
-        finally:
-            self._give_back(owner)
-
-    async def _take(self, owner: Owner) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(owner, deque()).append(turn)
         self._grant_slots()
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.cancelled():
-                self._leave(owner, turn)
-            else:
+            turns = self._waiting.get(owner, deque())
+            if not turn.cancelled():  # the place was granted at the same moment
                 self._give_back(owner)
+            elif turn in turns:
+                turns.remove(turn)
+                if not turns:
+                    del self._waiting[owner]
             raise
-
-    def _leave(self, owner: Owner, turn: asyncio.Future[None]) -> None:
-        turns = self._waiting.get(owner, deque())
-        if turn in turns:
-            turns.remove(turn)
-            if not turns:
-                del self._waiting[owner]
+        try:
+            yield
+        finally:
+            self._give_back(owner)
 
     def _give_back(self, owner: Owner) -> None:
         self._free += 1
@@ -75,7 +68,10 @@ class FairQueue(Generic[Owner]):
         self._grant_slots()
 
     def _grant_slots(self) -> None:
-        while self._free > 0 and (owner := self._next()) is not None:
+        while self._free > 0:
+            owner = next((each for each in self._waiting if self._held[each] < self._each), None)
+            if owner is None:
+                return
             turn = self._waiting[owner].popleft()
             if self._waiting[owner]:
                 self._waiting.move_to_end(owner)
@@ -85,6 +81,3 @@ class FairQueue(Generic[Owner]):
                 self._free -= 1
                 self._held[owner] += 1
                 turn.set_result(None)
-
-    def _next(self) -> Owner | None:
-        return next((owner for owner in self._waiting if self._held[owner] < self._each), None)

@@ -97,13 +97,11 @@ def _is_deep(document: bytes) -> bool:
 def _read_leniently(document: bytes) -> JsonValue:
     """Return what Python reads of a document: NaN, half characters and long integers too; None if it is no JSON for Python either."""
     try:
-        return json.loads(document, parse_int=_integer)
+        # Python does not read an integer of very many digits: it becomes one that is too large
+        return json.loads(
+            document, parse_int=lambda digits: int(digits) if len(digits) <= _MAX_DIGITS else _MAXIMUM + 1
+        )
     except RecursionError:
         raise JsonLimitError("", f"is deeper than {MAX_DEPTH} levels") from None
     except ValueError:
         return None
-
-
-def _integer(digits: str) -> int:
-    """Return the integer; one that is longer than any that is kept as one that is too large, for Python does not read it."""
-    return int(digits) if len(digits) <= _MAX_DIGITS else _MAXIMUM + 1

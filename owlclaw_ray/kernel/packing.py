@@ -1,7 +1,7 @@
 """Facts as bytes, for the way to another process of this runtime.
 
 What travels together with others is packed for itself before it joins them: what cannot be packed is the concern of its own caller,
-nobody parses it on the way, and it is known how many bytes wait. Ray pickles with a pickler in Python that asks a hook about every
+it is not parsed on the way, and it is known how many bytes wait. Ray pickles with a pickler in Python that asks a hook about every
 object; for a batch of facts that costs twice what the pickler in C does. Ray then sees bytes.
 """
 

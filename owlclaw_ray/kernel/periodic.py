@@ -58,17 +58,14 @@ class Periodic:
             self._urgent = False
             seconds = await self._do_once()
             if not self._urgent:
-                await self._wait(seconds)
+                self._pause = asyncio.ensure_future(self._clock.sleep(seconds))
+                try:
+                    await asyncio.wait({self._pause})
+                finally:
+                    self._pause.cancel()
+                    self._pause = None
             if self._urgent:
                 await self._clock.sleep(_MIN_PAUSE)
-
-    async def _wait(self, seconds: float) -> None:
-        self._pause = asyncio.ensure_future(self._clock.sleep(seconds))
-        try:
-            await asyncio.wait({self._pause})
-        finally:
-            self._pause.cancel()
-            self._pause = None
 
     async def _do_once(self) -> float:
         """Return how long to wait afterwards."""

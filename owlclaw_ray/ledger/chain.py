@@ -6,9 +6,9 @@ that adds them, so that a removed tail is found as well as a record that was cha
 A record's hash covers its position, so one edit that renumbers what follows breaks every hash after it. To name the edit and
 not its consequences, each record is looked for at the position where its hash holds: its origin. Records whose hash holds
 nowhere near, the suspects, were changed if nothing else has their place, and else inserted. What was inserted is compared
-with what is missing in the end: a match was moved. Records with a right hash that nobody follows were replaced, or inserted,
-by somebody who can compute hashes. Who can compute all of them anew, and the head, leaves no trace in the chain itself:
-against that, heads are noted elsewhere, and compared.
+with what is missing in the end: a match was moved. Records with a right hash that no other record follows were replaced, or
+inserted, by an attacker who can compute hashes. One who recomputes all of them, and the head, leaves no trace in the chain
+itself: against that, heads are noted elsewhere, and compared.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from datetime import UTC
 
 import orjson
 from msgspec import Struct
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import BreakKind, ChainBreak, ChainedRecord, LedgerRecord, NotedHead
@@ -76,7 +77,7 @@ def chain(head: ChainHead, record: LedgerRecord) -> tuple[ChainHead, ChainedReco
 
 
 class ChainVerifier:
-    """Follows one chain, record by record in the order of their positions. Each damage is told once, at its position.
+    """Follows one chain, record by record in the order of their positions. Each damage is reported once, at its position.
 
     It keeps what it needs of the damages and of the last few records, not the chain.
     """
@@ -102,7 +103,7 @@ class ChainVerifier:
             self._link(record.previous_hash)
         self._settle_suspected(origin)
         self._recent.append((origin, record))
-        self._head = self._at(origin, record.hash)
+        self._head = replace(self._head, position=origin, hash=record.hash)
         self._shift = record.position - origin
 
     def finish(self, end: ChainHead) -> list[ChainBreak]:
@@ -115,15 +116,13 @@ class ChainVerifier:
         breaks += [self._broken(BreakKind.REMOVED, each.start, _gap(each)) for each in self._missing]
         breaks += [self._about(BreakKind.INSERTED, each, "was inserted") for each in self._inserted]
         if head.position > end.position:
-            said = f"{_records(range(end.position + 1, head.position + 1))} after the recorded end of the chain"
-            breaks.append(self._broken(BreakKind.INSERTED, end.position + 1, said))
+            first = end.position + 1
+            which = f"record {first} comes" if head.position == first else f"records {first} to {head.position} come"
+            breaks.append(self._broken(BreakKind.INSERTED, first, f"{which} after the recorded end of the chain"))
         return sorted(breaks, key=lambda each: each.position)
 
-    def _at(self, position: int, digest: str) -> ChainHead:
-        return ChainHead(self._head.tenant, self._head.writer, position, digest)
-
     def _holds(self, record: ChainedRecord, position: int) -> bool:
-        before = self._at(position - 1, record.previous_hash)
+        before = replace(self._head, position=position - 1, hash=record.previous_hash)
         return next_hash(before, record.record, canonical_data(record.record.data)) == record.hash
 
     def _origin(self, record: ChainedRecord) -> int | None:
@@ -196,7 +195,7 @@ class ChainVerifier:
 def verify(records: Iterable[ChainedRecord], end: ChainHead, noted: Sequence[NotedHead] = ()) -> tuple[ChainBreak, ...]:
     """Return where one chain does not hold, from its records in the order of their positions and its recorded end.
 
-    `noted` are ends that the chain had earlier: of those that it does not agree with, the first is told.
+    `noted` are ends that the chain had earlier: of those that it does not agree with, the first is reported.
     """
     verifier = ChainVerifier(end.tenant, end.writer)
     hashes = dict[int, str]()
@@ -214,7 +213,7 @@ def verify(records: Iterable[ChainedRecord], end: ChainHead, noted: Sequence[Not
             return (*breaks, ChainBreak(end.tenant, end.writer, gap.start, said, BreakKind.REMOVED))
         if head.position < first_break and hashes.get(head.position) != head.hash:
             said = (
-                f"record {head.position} had another hash at {head.at.isoformat()}: what leads to it was computed anew"
+                f"record {head.position} had another hash at {head.at.isoformat()}: the records up to it were rewritten"
             )
             broken = ChainBreak(end.tenant, end.writer, head.position, said, BreakKind.CHANGED)
             return tuple(sorted((*breaks, broken), key=lambda each: each.position))
@@ -234,7 +233,3 @@ def _without(gap: range, taken: set[int]) -> Iterator[range]:
 
 def _gap(gap: range) -> str:
     return f"record {gap.start} is missing" if len(gap) == 1 else f"records {gap.start} to {gap[-1]} are missing"
-
-
-def _records(places: range) -> str:
-    return f"record {places.start} comes" if len(places) == 1 else f"records {places.start} to {places[-1]} come"

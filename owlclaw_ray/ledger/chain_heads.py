@@ -22,7 +22,7 @@ FOLDER = "ledger-heads"
 _LARGEST = 1 << 20
 """A file that has grown beyond this begins again with the last head of each chain."""
 _MAXIMUM = 4 * _LARGEST
-"""What is read of a file, whoever wrote it."""
+"""Bytes that are read of a file at most."""
 
 
 def written(heads: Iterable[NotedHead]) -> bytes:
@@ -94,26 +94,28 @@ class ChainHeadFile:
     def note(self, heads: Sequence[NotedHead]) -> None:
         """Add those that are not the last of their chain already; raises OSError."""
         with self._turn:
-            self._note(heads)
-
-    def _note(self, heads: Sequence[NotedHead]) -> None:
-        if self._last is None:
-            self._last = self._known()
-        new = {head.tenant: head for head in heads if not _same(self._last.get(head.tenant), head)}
-        if not new:
-            return
-        lines = written(new.values())
-        try:
-            size = self._path.stat().st_size
-        except FileNotFoundError:
-            make_folder(self._path.parent)
-            self._create(lines)
-        else:
-            if size + len(lines) > _LARGEST:
-                replace(self._path, written((self._last | new).values()))
-            else:
-                append(self._path, lines)
-        self._last |= new
+            if self._last is None:
+                self._last = self._known()
+            new = {}
+            for head in heads:
+                last = self._last.get(head.tenant)
+                if last is None or (last.position, last.hash) != (head.position, head.hash):
+                    new[head.tenant] = head
+            if not new:
+                return
+            lines = written(new.values())
+            try:
+                if self._path.stat().st_size + len(lines) > _LARGEST:
+                    replace(self._path, written((self._last | new).values()))
+                else:
+                    append(self._path, lines)
+            except FileNotFoundError:
+                make_folder(self._path.parent)
+                try:
+                    create(self._path, lines)
+                except FileChangedError as error:
+                    raise OSError(f"{self._path} was made by another process meanwhile") from error
+            self._last |= new
 
     def _known(self) -> dict[TenantId, NotedHead]:
         """Return the last head of each chain in the file. What follows a torn last line stands in a line of its own."""
@@ -126,13 +128,3 @@ class ChainHeadFile:
         if torn:
             append(self._path, b"\n")
         return {head.tenant: head for head in noted.heads}
-
-    def _create(self, lines: bytes) -> None:
-        try:
-            create(self._path, lines)
-        except FileChangedError as error:
-            raise OSError(f"{self._path} was made by somebody else meanwhile") from error
-
-
-def _same(last: NotedHead | None, head: NotedHead) -> bool:
-    return last is not None and (last.position, last.hash) == (head.position, head.hash)

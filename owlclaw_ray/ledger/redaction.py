@@ -1,4 +1,4 @@
-"""Secrets are taken out of ledger records before they are written: whoever may read the ledger need not see them.
+"""Secrets are taken out of ledger records before they are written: the readers of the ledger need not see them.
 
 Found are: what has the form of a key or token, bearer tokens, private keys, passwords in URLs, what is assigned to a name
 such as `password` (as a key of JSON, in a text, in JSON inside a text, as an option of a command), the values of named
@@ -99,9 +99,9 @@ _WORD = r"""[^\s"'<>,;&(){}\[\]\\]"""
 _BARE = rf"(?!(?:null|none|true|false)\b)(?:(?:bearer|basic|token)\s+{_WORD}+|{_WORD}{{4,}})"
 _MARKER = "[redacted:"
 _MAX_REPEATED_SECRETS = 300
-"""Secrets of arguments, in all spellings, that are looked for in the rest of a record; with more, nothing of the rest is told."""
+"""Secrets of arguments, in all spellings, that are looked for in the rest of a record; with more, the rest is withheld."""
 _TOLD = frozenset({"arguments", "tool", "call_id", "model", "status", "what", "type"})
-"""What is told even then: the arguments are redacted by themselves, the others are no texts of anybody's."""
+"""What is kept even then: the arguments are redacted by themselves, the others are not free text."""
 _SEPARATORS = re.compile(r"[^a-z0-9\u0080-\U0010ffff]+")
 _OPENING = frozenset('{["')
 """How a text begins that may be JSON with a text in it."""
@@ -289,7 +289,9 @@ class Redactor:
         long_enough = {name: value for name, value in (secrets or {}).items() if len(value) >= MIN_SECRET_CHARACTERS}
         self._secrets = sorted(long_enough.items(), key=lambda item: len(item[1]), reverse=True)
         self._patterns = [re.compile(pattern) for pattern in patterns]
-        self._parts = sorted({_stable_part(value) for value in long_enough.values()})
+        # of each the longest part that no JSON writer spells in another way, as the search has it
+        parts = (max(re.split(r"""[^ !#-.0-\[\]-~]+""", value), key=len) for value in long_enough.values())
+        self._parts = sorted({orjson.dumps(part)[1:-1].lower() for part in parts})
 
     def suspects(self, text: bytes) -> bool:
         """Return whether a record with this JSON text might hold a secret."""
@@ -322,16 +324,14 @@ class Redactor:
             case dict():
                 return self._object(value)
             case list() | tuple():
-                return self._items(value)
+                redacted, kind = list[JsonValue](), None
+                for each in _commands_hidden(value):
+                    redacted.append(self._value(each) if kind is None else self._all_hidden(each, kind))
+                    is_option = isinstance(each, str) and each.startswith("-") and "=" not in each
+                    kind = _kind_of(each) if is_option else None
+                return redacted
             case _:
                 return value
-
-    def _items(self, items: Sequence[JsonValue]) -> list[JsonValue]:
-        redacted, kind = [], None
-        for each in _commands_hidden(items):
-            redacted.append(self._value(each) if kind is None else self._all_hidden(each, kind))
-            kind = _kind_of(each) if isinstance(each, str) and each.startswith("-") and "=" not in each else None
-        return redacted
 
     def _all_hidden(self, value: JsonValue, kind: str) -> JsonValue:
         match value:
@@ -347,7 +347,11 @@ class Redactor:
     def _text(self, text: str) -> str:
         if len(text) < MIN_SECRET_CHARACTERS and not self._patterns:
             return text
-        if not self.suspects(_encoded(text)):
+        try:
+            encoded = orjson.dumps(text)
+        except TypeError:  # half characters, as JSON can spell them
+            encoded = json.dumps(text).encode()
+        if not self.suspects(encoded):
             return text
         inside = _parsed(text) if text.lstrip()[:1] in _OPENING else None
         if inside is not None:
@@ -486,19 +490,16 @@ def _kind_of(name: str) -> str | None:
 
 def _parsed(text: str) -> Any:
     """Return the value of JSON text, None for what is no JSON, names a key twice or is too deep to be walked through."""
-    if _depth(text) > _MAX_DEPTH:
+    if (
+        text.count("[") + text.count("{") > _MAX_DEPTH
+        # brackets in its texts count too
+        and max(accumulate(1 if each in "[{" else -1 for each in _BRACKET.findall(text))) > _MAX_DEPTH
+    ):
         return None
     try:
         return json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError):
         return None
-
-
-def _encoded(text: str) -> bytes:
-    try:
-        return orjson.dumps(text)
-    except TypeError:  # half characters, as JSON can spell them
-        return json.dumps(text).encode()
 
 
 def _written(value: JsonValue) -> str:
@@ -511,21 +512,8 @@ def _written(value: JsonValue) -> str:
     return text
 
 
-def _depth(text: str) -> int:
-    """Return how deep JSON text is at most; brackets in its texts count too."""
-    if text.count("[") + text.count("{") <= _MAX_DEPTH:
-        return 0
-    return max(accumulate(1 if each in "[{" else -1 for each in _BRACKET.findall(text)))
-
-
 def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     unique = dict(pairs)
     if len(unique) < len(pairs):
         raise ValueError("a key is there twice")
     return unique
-
-
-def _stable_part(secret: str) -> bytes:
-    """Return the longest part of the secret that no JSON writer spells in another way, as the search has it."""
-    parts = re.split(r"""[^ !#-.0-\[\]-~]+""", secret)
-    return orjson.dumps(max(parts, key=len))[1:-1].lower()

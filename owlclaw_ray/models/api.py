@@ -9,10 +9,10 @@ from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.model import ContextWindow, ModelReply, ModelRequest, NextAttempt, Price
 
 Waiting: TypeAlias = Callable[[bool], None]
-"""Is told True when a call begins to wait for a slot of its provider, and False when that is over, however it ends."""
+"""Called with True when a call begins to wait for a slot of its provider, and with False when the wait ends, however it ends."""
 News: TypeAlias = bool | NextAttempt
 Listener: TypeAlias = Callable[[News], None]
-"""Is told of a call under way: what a Waiting is told, and each attempt that failed and is followed by another."""
+"""Called with news of a call under way: what a Waiting is called with, and each failed attempt that is followed by another."""
 
 
 def ignore_news(news: News) -> None:
@@ -80,7 +80,7 @@ class TokenCounter(Protocol):
     async def context_window(self, model: str) -> ContextWindow | None:
         """Return what the model takes, or None if it is not known.
 
-        Raises OwlClawError or TimeoutError while whoever knows it cannot be asked.
+        Raises OwlClawError or TimeoutError while the process that knows it cannot be reached.
         """
         ...
 

@@ -42,5 +42,5 @@ def on_account(account: EmbeddingAccount) -> Iterator[EmbeddingAccount]:
 
 
 def present_account() -> EmbeddingAccount | None:
-    """Return for whom vectors are asked now; None if nobody says it."""
+    """Return for whom vectors are asked now; None outside such a block."""
     return _PRESENT.get()

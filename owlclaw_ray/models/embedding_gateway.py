@@ -49,7 +49,7 @@ class EmbeddingGateway:
         except TimeoutError:
             last = f": {failed[-1].error}" if failed else ""
             raise ModelUnavailableError(
-                f"{request.model} gave no vectors within {request.patience:g} s{last}"
+                f"{request.model} returned no vectors within {request.patience:g} s{last}"
             ) from None
         return replace(reply, failed_attempts=tuple(failed)) if failed else reply
 
@@ -57,19 +57,14 @@ class EmbeddingGateway:
         attempt = 1
         while True:
             try:
-                return await self._attempt(request)
-            except ModelUnavailableError as error:
+                async with self._places, deadline(self._clock, request.timeout):
+                    reply = await self._client.embed(request)
+                    return replace(reply, usage=priced(reply.usage, self._prices, request.model))
+            except (ModelUnavailableError, TimeoutError) as raised:
+                late = ModelUnavailableError(f"did not answer within {request.timeout:g} s")
+                error = late if isinstance(raised, TimeoutError) else raised
                 failed.append(FailedAttempt(request.model, str(error), retryable=True))
                 if attempt == self._retry.attempts:
                     raise ModelUnavailableError(f"{request.model} ({counted(attempt, 'attempt')}): {error}") from error
                 await self._clock.sleep(self._retry.delay(attempt, self._jitter(), error.retry_after))
             attempt += 1
-
-    async def _attempt(self, request: EmbeddingRequest) -> EmbeddingReply:
-        async with self._places:
-            try:
-                async with deadline(self._clock, request.timeout):
-                    reply = await self._client.embed(request)
-                    return replace(reply, usage=priced(reply.usage, self._prices, request.model))
-            except TimeoutError:
-                raise ModelUnavailableError(f"did not answer within {request.timeout:g} s") from None

@@ -10,6 +10,7 @@ import os
 import warnings
 from array import array
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from owlclaw_ray.configuration.placeholders import filled, names_in
@@ -34,9 +35,11 @@ _OWN_ADDRESSES = (*_CLOUD_IDENTITIES, "azure")
 _NO_KEY = "none"
 """What servers get that want none: clients send no request without a key."""
 
+_ONE_ATTEMPT = {"num_retries": 0, "max_retries": 0, "drop_params": True}
+"""The gateway retries, not litellm."""
 _OWN_HTTP_CLIENT = "EXPERIMENTAL_OPENAI_BASE_LLM_HTTP_HANDLER"
 _CONNECTIONS = {"AIOHTTP_CONNECTOR_LIMIT": "100000", "AIOHTTP_CONNECTOR_LIMIT_PER_HOST": "0"}
-"""No bound of litellm's own: whoever waits for a connection there spends the time of its call."""
+"""No bound of litellm's own: a call that waits for a connection there spends its own time."""
 _OPENAI_CLIENT_ONLY = ("OPENAI_ORGANIZATION", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID")
 """What OpenAI's client sends with each call, and litellm's own HTTP client does not."""
 
@@ -97,7 +100,14 @@ class LiteLLMClient:
         if missing is not None:
             raise missing_key_error(missing)
         try:
-            response = await litellm.aembedding(**_embedding_arguments(request), **_at(request.endpoint))
+            response = await litellm.aembedding(
+                model=request.model,
+                input=list(request.texts),
+                encoding_format="float",
+                timeout=request.timeout,
+                **_ONE_ATTEMPT,
+                **_at(request.endpoint),
+            )
         except Exception as error:
             raise translate(error, provider=_provider(litellm, request.model), timeout=request.timeout) from error
         return EmbeddingReply(
@@ -148,15 +158,13 @@ def load_litellm() -> Any:
         litellm.disable_hf_tokenizer_download = True
         litellm.DEFAULT_MAX_RETRIES = 0  # its embeddings take max_retries=0 for no wish, and retry beside the gateway
         # after each answer of Ollama's it asks that server again, in a call that blocks the event loop, for prices that are zero
-        importlib.import_module("litellm.llms.ollama.common_utils").OllamaModelInfo.get_model_info = _unlisted
+        importlib.import_module("litellm.llms.ollama.common_utils").OllamaModelInfo.get_model_info = lambda *_, **__: (
+            None
+        )
         litellm.success_callback, litellm.failure_callback, litellm.callbacks = [], [], []
         logging.getLogger("LiteLLM").setLevel(logging.ERROR)
         warnings.filterwarnings("ignore", "Item 'summary' on TypedDict", UserWarning)
     return litellm
-
-
-def _unlisted(*_: object, **__: object) -> None:
-    return None
 
 
 def _warmed_up() -> Any:
@@ -171,7 +179,9 @@ def _warmed_up() -> Any:
 
 def _missing_key(litellm: Any, model: str, endpoint: Endpoint | None) -> str | None:
     if endpoint is not None:
-        unset = [name for name in _variables(endpoint) if not os.environ.get(name)]  # noqa: TID251 (keys are nowhere else)
+        texts = (endpoint.api_key, *(value for _, value in endpoint.headers))
+        variables = dict.fromkeys(name for text in texts for name in names_in(text))
+        unset = [name for name in variables if not os.environ.get(name)]  # noqa: TID251 (keys are nowhere else)
         if unset or endpoint.api_key or (endpoint.api_base and not endpoint.provider.startswith(_OWN_ADDRESSES)):
             return " and ".join(unset) or None
     names: list[str] = litellm.validate_environment(model)["missing_keys"]
@@ -184,11 +194,6 @@ def _missing_key(litellm: Any, model: str, endpoint: Endpoint | None) -> str | N
         return None
     alternatives = keys == names and len(keys) > 1
     return (" or " if alternatives else " and ").join(names)
-
-
-def _variables(endpoint: Endpoint) -> tuple[str, ...]:
-    texts = (endpoint.api_key, *(value for _, value in endpoint.headers))
-    return tuple(dict.fromkeys(name for text in texts for name in names_in(text)))
 
 
 def _at(endpoint: Endpoint | None) -> JsonObject:
@@ -215,17 +220,13 @@ def _choose_http_client(litellm: Any, model: str) -> None:
     litellm's own client cannot ask all of these.
     """
     provider = _provider(litellm, model)
-    compatible = provider != "openai" and provider in litellm.openai_compatible_providers
-    if compatible or not _has_chat_config(litellm, provider, model):
+    config = None
+    if provider == "openai" or provider not in litellm.openai_compatible_providers:
+        with suppress(ValueError):
+            known = litellm.LlmProviders(provider)
+            config = litellm.ProviderConfigManager.get_provider_chat_config(model=model, provider=known)
+    if config is None:
         os.environ[_OWN_HTTP_CLIENT] = "False"  # noqa: TID251 (no other switch; it is read with each call)
-
-
-def _has_chat_config(litellm: Any, provider: str, model: str) -> bool:
-    try:
-        known = litellm.LlmProviders(provider)
-        return litellm.ProviderConfigManager.get_provider_chat_config(model=model, provider=known) is not None
-    except ValueError:
-        return False
 
 
 def _provider(litellm: Any, model: str) -> str:
@@ -240,9 +241,7 @@ def _arguments(request: ModelRequest, model: str) -> JsonObject:
         "model": model,
         "messages": messages(request),
         "timeout": request.timeout,
-        "num_retries": 0,
-        "max_retries": 0,
-        "drop_params": True,
+        **_ONE_ATTEMPT,
     }
     if tools := decode_tools(request.tools):
         arguments["tools"] = tools
@@ -253,18 +252,6 @@ def _arguments(request: ModelRequest, model: str) -> JsonObject:
     if request.model.stream:
         arguments |= {"stream": True, "stream_options": {"include_usage": True}}
     return arguments
-
-
-def _embedding_arguments(request: EmbeddingRequest) -> JsonObject:
-    return {
-        "model": request.model,
-        "input": list(request.texts),
-        "encoding_format": "float",
-        "timeout": request.timeout,
-        "num_retries": 0,
-        "max_retries": 0,
-        "drop_params": True,
-    }
 
 
 def _vectors(response: Any, texts: int) -> tuple[Sequence[float], ...]:
@@ -292,15 +279,12 @@ def _usage(litellm: Any, parts: ReplyParts, model: str) -> Usage:
     usage = parts.usage
     if usage is None:
         return Usage()
-    details = getattr(usage, "prompt_tokens_details", None)
-    cached = getattr(details, "cached_tokens", None) or 0
-    return Usage(usage.prompt_tokens, usage.completion_tokens, cached, _cost(litellm, parts, model))
-
-
-def _cost(litellm: Any, parts: ReplyParts, model: str) -> float:
-    priced: Any = litellm.ModelResponse(model=parts.model or model, usage=parts.usage)
+    priced: Any = litellm.ModelResponse(model=parts.model or model, usage=usage)
     try:
-        return float(litellm.completion_cost(priced, model=model))
+        cost = float(litellm.completion_cost(priced, model=model))
     except Exception:  # noqa: BLE001 (an unlisted model raises a plain Exception; its price is unknown, not an error)
         listed = price_in(litellm.model_cost, model)
-        return 0.0 if listed is None else listed.cost(parts.usage.prompt_tokens, parts.usage.completion_tokens)
+        cost = 0.0 if listed is None else listed.cost(usage.prompt_tokens, usage.completion_tokens)
+    details = getattr(usage, "prompt_tokens_details", None)
+    cached = getattr(details, "cached_tokens", None) or 0
+    return Usage(usage.prompt_tokens, usage.completion_tokens, cached, cost)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 
 import orjson
 
@@ -58,7 +59,14 @@ def translate(error: Exception, *, provider: str, timeout: float) -> ModelUnavai
     if type(error).__name__ == _TOO_LONG or any(sign in detail for sign in _TOO_LONG_SIGNS):
         return ContextWindowExceededError(f"the prompt is longer than the model takes: {detail}")
     if isinstance(status, int) and 400 <= status < 500 and status not in _RETRYABLE_REQUEST_STATUSES:
-        return _refused(status, detail, provider)
+        match status:
+            case 401 | 403:
+                why = f"the provider refused the key ({status}): {detail}; check {_key_name(provider)}"
+            case 404:
+                why = f"the provider has no such model (404): {detail}; check its name in agent.yaml"
+            case _:
+                why = f"the provider rejected the request ({status}): {detail}"
+        return ModelRefusedError(why)
     kind = _UNAVAILABLE.get(status, ModelUnavailableError) if isinstance(status, int) else ModelUnavailableError
     return kind(_unavailable(error, status, detail, timeout), _retry_after(error))
 
@@ -73,33 +81,18 @@ def _unavailable(error: Exception, status: int | None, detail: str, timeout: flo
     return f"the provider failed ({status}): {detail}"
 
 
-def _refused(status: int, detail: str, provider: str) -> ModelRefusedError:
-    match status:
-        case 401 | 403:
-            return ModelRefusedError(f"the provider refused the key ({status}): {detail}; check {_key_name(provider)}")
-        case 404:
-            return ModelRefusedError(f"the provider has no such model (404): {detail}; check its name in agent.yaml")
-        case _:
-            return ModelRefusedError(f"the provider rejected the request ({status}): {detail}")
-
-
 def _key_name(provider: str) -> str:
     return _KEY_NAMES.get(provider, f"{provider.upper().replace('-', '_')}_API_KEY")
 
 
 def _detail(error: Exception) -> str:
+    """Return the provider's words; of a whole answer of the form `{"error": {"message": …}}` the message."""
     words = _TLS_OBJECT.sub("", " ".join(str(error).split()))
-    text = _message_of(_CLASS_NAMES.sub("", words.partition(" Original exception: ")[0]))
-    return text if len(text) <= _DETAIL_LIMIT else text[: _DETAIL_LIMIT - 1] + "…"
-
-
-def _message_of(text: str) -> str:
-    """Return the message in an error that is a provider's whole answer, of the form `{"error": {"message": …}}`, or the text."""
-    try:
+    text = _CLASS_NAMES.sub("", words.partition(" Original exception: ")[0])
+    with suppress(orjson.JSONDecodeError, KeyError, TypeError):
         message = orjson.loads(text)["error"]["message"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return text
-    return " ".join(message.split()) if isinstance(message, str) and message else text
+        text = " ".join(message.split()) if isinstance(message, str) and message else text
+    return text if len(text) <= _DETAIL_LIMIT else text[: _DETAIL_LIMIT - 1] + "…"
 
 
 def _headers(error: Exception) -> Mapping[str, str] | None:

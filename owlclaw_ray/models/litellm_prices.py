@@ -19,6 +19,8 @@ _OTHER_TERMS = ("_batches", "_priority", "_flex", "_balanced", "_decisions", "_u
 """Of calls that the runtime does not make."""
 _COMPLETE = frozenset({"openai", "anthropic", "gemini", "deepseek", "mistral", "xai"})
 """Providers whose models litellm lists, and that serve no others: none that customers give their own names."""
+_ANSWERING = frozenset({"chat", "responses", "completion"})
+"""Modes of models that a run may ask."""
 _TUNED = "ft:"
 _MILLION = 1_000_000
 
@@ -57,17 +59,15 @@ def misspelling_hint(asked: RealModel) -> str:
     own = model.removeprefix(f"{provider}/")
     if not bare and (provider not in _COMPLETE or own.startswith(_TUNED)):
         return ""
-    names = [name for name, each in table.items() if _asked_as(name, each, "" if bare else provider)]
+    names = [
+        name
+        for name, each in table.items()
+        if each.get("mode") in _ANSWERING and ("/" not in name if bare else each.get("litellm_provider") == provider)
+    ]
     if own in {name.removeprefix(f"{provider}/") for name in names}:
         return ""
     near = difflib.get_close_matches(own, {name.removeprefix(f"{provider}/"): None for name in names}, n=1)
     return f"litellm knows no such model{f'; did you mean {near[0]}?' if near else ''}"
-
-
-def _asked_as(name: str, listed: JsonObject, provider: str) -> bool:
-    """Return whether a listed model is one that answers, of that provider; without one, whether its name needs none."""
-    of_it = listed.get("litellm_provider") == provider if provider else "/" not in name
-    return of_it and listed.get("mode") in {"chat", "responses", "completion"}
 
 
 def _highest(found: JsonObject, *names: str) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
@@ -28,47 +27,30 @@ class ReplyParts(Struct):
 async def collect(response: Any) -> ReplyParts:
     """Return the parts of a whole response, or of a stream after reading it to its end. Raises BrokenStreamError."""
     if hasattr(response, "choices"):
-        return _whole(response)
-    parts = await _streamed(response)
-    if getattr(response, "received_finish_reason", "unknown") is None:
-        raise BrokenStreamError("the stream ended in the middle of the reply")
-    return parts
-
-
-def _whole(response: Any) -> ReplyParts:
-    message = response.choices[0].message
-    calls = [(call.id, call.function.name or "", call.function.arguments or "") for call in message.tool_calls or ()]
-    return ReplyParts(message.content or "", calls, getattr(response, "usage", None), response.model or "")
-
-
-async def _streamed(chunks: AsyncIterator[Any]) -> ReplyParts:
-    texts: list[str] = []
-    calls = _CallDeltas()
+        message = response.choices[0].message
+        calls = [
+            (each.id, each.function.name or "", each.function.arguments or "") for each in message.tool_calls or ()
+        ]
+        return ReplyParts(message.content or "", calls, getattr(response, "usage", None), response.model or "")
     parts = ReplyParts()
-    async for chunk in chunks:
+    texts: list[str] = []
+    begun: list[tuple[str | None, str, list[str]]] = []
+    arguments: dict[int, list[str]] = {}
+    async for chunk in response:
         parts.usage = getattr(chunk, "usage", None) or parts.usage
         parts.model = chunk.model or parts.model
         for choice in chunk.choices:
             texts.append(choice.delta.content or "")
             for delta in choice.delta.tool_calls or ():
-                calls.add(delta)
-    parts.text, parts.calls = "".join(texts), calls.joined()
+                index, name = delta.index or 0, delta.function.name
+                if (
+                    name or index not in arguments
+                ):  # a second name at an index begins another call, as some servers send it
+                    arguments[index] = []
+                    begun.append((delta.id, name or "", arguments[index]))
+                arguments[index].append(delta.function.arguments or "")
+    if getattr(response, "received_finish_reason", "unknown") is None:
+        raise BrokenStreamError("the stream ended in the middle of the reply")
+    parts.text = "".join(texts)
+    parts.calls = [(call_id, name, "".join(pieces)) for call_id, name, pieces in begun]
     return parts
-
-
-class _CallDeltas:
-    """Puts tool calls together by their index; a second name at an index begins another call, as some servers send it."""
-
-    def __init__(self) -> None:
-        self._calls: list[tuple[str | None, str, list[str]]] = []
-        self._at: dict[int, int] = {}
-
-    def add(self, delta: Any) -> None:
-        index, name = delta.index or 0, delta.function.name
-        if name or index not in self._at:
-            self._at[index] = len(self._calls)
-            self._calls.append((delta.id, name or "", []))
-        self._calls[self._at[index]][2].append(delta.function.arguments or "")
-
-    def joined(self) -> list[Call]:
-        return [(call_id, name, "".join(pieces)) for call_id, name, pieces in self._calls]

@@ -80,36 +80,37 @@ class ModelGateway:
         When the chain is exhausted and no attempt of it might have been mended by a retry, raises ModelRefusedError,
         else ModelUnavailableError. It is a ContextWindowExceededError if a model of the chain refused the prompt for its length.
         """
+        attempts = _Attempts()
+        last: ModelUnavailableError | ModelRefusedError | None = None
+        too_long = False
+        chain = request.model.chain
         with about(RunId(request.run_id), AgentId(request.agent_id)):
-            return await self._complete(request, listener)
+            for model, fallback in zip_longest(chain, chain[1:]):
+                before = len(attempts.failed)
+                try:
+                    reply = await self._ask(request, model, attempts, listener)
+                except (ModelUnavailableError, ModelRefusedError) as error:
+                    last, too_long = error, too_long or isinstance(error, ContextWindowExceededError)
+                    if fallback is not None:
+                        listener(NextAttempt(attempts.failed[-1], len(attempts.failed) - before, fallback))
+                else:
+                    if not attempts.failed:
+                        return reply
+                    asked_ms = attempts.milliseconds(self._clock.monotonic())
+                    return replace(reply, failed_attempts=tuple(attempts.failed), asked_ms=asked_ms)
+        raise _exhausted(attempts.failed, last, too_long=too_long) from last
 
     @property
     def slots(self) -> tuple[SlotCounts, ...]:
         """How the calls of each provider stand that was asked."""
         return tuple(each.counts for each in self._slots.values())
 
-    async def _complete(self, request: ModelRequest, listener: Listener) -> ModelReply:
-        attempts = _Attempts()
-        last: ModelUnavailableError | ModelRefusedError | None = None
-        too_long = False
-        chain = request.model.chain
-        for model, fallback in zip_longest(chain, chain[1:]):
-            before = len(attempts.failed)
-            try:
-                reply = await self._ask(request, model, attempts, listener)
-            except (ModelUnavailableError, ModelRefusedError) as error:
-                last, too_long = error, too_long or isinstance(error, ContextWindowExceededError)
-                if fallback is not None:
-                    listener(NextAttempt(attempts.failed[-1], len(attempts.failed) - before, fallback))
-            else:
-                if not attempts.failed:
-                    return reply
-                asked_ms = attempts.milliseconds(self._clock.monotonic())
-                return replace(reply, failed_attempts=tuple(attempts.failed), asked_ms=asked_ms)
-        raise _exhausted(attempts.failed, last, too_long=too_long) from last
-
     async def _ask(self, request: ModelRequest, model: str, attempts: _Attempts, listener: Listener) -> ModelReply:
-        client = self._client(model, attempts)
+        client = next((each for each in self._clients if each.serves(model)), None)
+        if client is None:
+            message = "no client serves it; write scripted:<path or name>, or a litellm name such as openai/gpt-4o"
+            attempts.add(model, message, retryable=False, now=self._clock.monotonic())
+            raise ModelRefusedError(message)
         attempt = 1
         while True:
             try:
@@ -130,8 +131,14 @@ class ModelGateway:
         self, client: ModelClient, request: ModelRequest, model: str, attempts: _Attempts, waiting: Waiting
     ) -> ModelReply:
         await client.load()
+        endpoint = endpoint_of(model, request.model.endpoints)
+        provider = provider_of(model) if endpoint is None else endpoint.place
+        slots = self._slots.get(provider)
+        if slots is None:
+            limit = AdaptiveLimit(ceiling=self._max_concurrent)
+            slots = self._slots[provider] = ProviderSlots(provider, limit, self._clock)
         definition = request.agent_id.partition(":")[0]
-        async with self._slots_of(request, model).slot(definition, model, request.timeout, waiting):
+        async with slots.slot(definition, model, request.timeout, waiting):
             started = self._clock.monotonic()
             attempts.began = started if attempts.began is None else attempts.began
             try:
@@ -143,42 +150,22 @@ class ModelGateway:
             duration_ms = round((self._clock.monotonic() - started) * 1_000)
             return replace(reply, usage=usage, duration_ms=duration_ms)
 
-    def _slots_of(self, request: ModelRequest, model: str) -> ProviderSlots:
-        endpoint = endpoint_of(model, request.model.endpoints)
-        provider = provider_of(model) if endpoint is None else endpoint.place
-        if provider not in self._slots:
-            limit = AdaptiveLimit(ceiling=self._max_concurrent)
-            self._slots[provider] = ProviderSlots(provider, limit, self._clock)
-        return self._slots[provider]
-
-    def _client(self, model: str, attempts: _Attempts) -> ModelClient:
-        for client in self._clients:
-            if client.serves(model):
-                return client
-        message = "no client serves it; write scripted:<path or name>, or a litellm name such as openai/gpt-4o"
-        attempts.add(model, message, retryable=False, now=self._clock.monotonic())
-        raise ModelRefusedError(message)
-
 
 def _exhausted(
     failed: Sequence[FailedAttempt], last: ModelUnavailableError | ModelRefusedError | None, *, too_long: bool
 ) -> ModelUnavailableError | ModelRefusedError:
     if not failed:
         return ModelRefusedError("the definition names no model; set `model:` in its agent.yaml")
-    message = f"no model answered: {'; '.join(_attempt_summaries(failed))}"
+    attempts: dict[str, list[FailedAttempt]] = {}
+    for attempt in failed:
+        attempts.setdefault(attempt.model, []).append(attempt)
+    summaries = [
+        f"{model} ({len(tries)} attempts): {tries[-1].error}" if len(tries) > 1 else f"{model}: {tries[-1].error}"
+        for model, tries in attempts.items()
+    ]
+    message = f"no model answered: {'; '.join(summaries)}"
     if too_long:
         return ContextWindowExceededError(message)
     if any(attempt.retryable for attempt in failed):
         return ModelUnavailableError(message, last.retry_after if isinstance(last, ModelUnavailableError) else None)
     return ModelRefusedError(message)
-
-
-def _attempt_summaries(failed: Sequence[FailedAttempt]) -> list[str]:
-    """One line a model, with its last error and how often it was asked."""
-    attempts: dict[str, list[FailedAttempt]] = {}
-    for attempt in failed:
-        attempts.setdefault(attempt.model, []).append(attempt)
-    return [
-        f"{model} ({len(tries)} attempts): {tries[-1].error}" if len(tries) > 1 else f"{model}: {tries[-1].error}"
-        for model, tries in attempts.items()
-    ]

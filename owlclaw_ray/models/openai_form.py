@@ -10,7 +10,7 @@ from functools import lru_cache
 import orjson
 
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.model import Message, MessageRole, ModelRequest
+from owlclaw_ray.domain.model import MessageRole, ModelRequest
 from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.ids import ToolCallId, derived_id
 
@@ -21,8 +21,23 @@ _REFUSED_CHARACTER = re.compile(r"[^A-Za-z0-9_-]")
 
 def messages(request: ModelRequest) -> list[JsonObject]:
     """Return the system message (if there is a text for it) and the conversation."""
-    system = [{"role": "system", "content": request.system}] if request.system else []
-    return system + [_message(message) for message in request.messages]
+    forms: list[JsonObject] = [{"role": "system", "content": request.system}] if request.system else []
+    for message in request.messages:
+        form: JsonObject = {"role": message.role.value, "content": message.content}
+        if message.tool_calls:
+            form["content"] = message.content or None
+            form["tool_calls"] = [
+                {
+                    "id": call.call_id,
+                    "type": "function",
+                    "function": {"name": _accepted_name(call.name), "arguments": _accepted_arguments(call.arguments)},
+                }
+                for call in message.tool_calls
+            ]
+        if message.role is MessageRole.TOOL:
+            form["tool_call_id"] = message.call_id
+        forms.append(form)
+    return forms
 
 
 @lru_cache(maxsize=64)
@@ -47,21 +62,6 @@ def unique_calls(request: ModelRequest, calls: Iterable[tuple[str | None, str, s
         taken.add(call_id)
         unique.append(ToolCall(call_id, name, arguments))
     return tuple(unique)
-
-
-def _message(message: Message) -> JsonObject:
-    form: JsonObject = {"role": message.role.value, "content": message.content}
-    if message.tool_calls:
-        form["tool_calls"] = [_call(call) for call in message.tool_calls]
-        form["content"] = message.content or None
-    if message.role is MessageRole.TOOL:
-        form["tool_call_id"] = message.call_id
-    return form
-
-
-def _call(call: ToolCall) -> JsonObject:
-    function = {"name": _accepted_name(call.name), "arguments": _accepted_arguments(call.arguments)}
-    return {"id": call.call_id, "type": "function", "function": function}
 
 
 def _accepted_name(name: str) -> str:

@@ -1,7 +1,7 @@
 """Calls of real models, spread over processes: this one, and helpers that come and go with the load.
 
 The client library needs so much CPU a call that one process passes about a hundred calls a second. Limits, retries and accounting
-stay with whoever asks here; a helper knows only the one attempt.
+stay in the calling process; a helper knows only the one attempt.
 """
 
 from __future__ import annotations
@@ -64,14 +64,6 @@ class PoolGrowth(Struct, frozen=True):
     idle: float = 60.0
     """How long one process less must have been enough, at half of `busy` each, before helpers are ended."""
 
-    def should_grow(self, used: Sequence[float], calls: int) -> bool:
-        """Return whether calls wait for processes that use so much, each of them."""
-        return calls > len(used) and sum(used) >= self.busy * len(used)
-
-    def should_shrink(self, used: Sequence[float]) -> bool:
-        """Return whether one process less would have been enough."""
-        return sum(used) < self.busy / 2 * (len(used) - 1)
-
 
 class _PoolProcess(Struct, eq=False):
     """One process of the pool."""
@@ -102,7 +94,11 @@ class PooledClient:
     ) -> None:
         self._client, self._source, self._clock = client, helpers, clock
         self._most, self._growth = most, growth
-        self._seats = [_PoolProcess(client.complete, _awaitable(cpu_seconds))]
+
+        async def own_cpu_seconds() -> float:
+            return cpu_seconds()
+
+        self._seats = [_PoolProcess(client.complete, own_cpu_seconds)]
         self._leaving: set[_PoolProcess] = set()
         self._watcher: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
@@ -122,7 +118,7 @@ class PooledClient:
         if self._most > 1 and (self._watcher is None or self._watcher.done()):
             self._watcher = asyncio.create_task(self._watch())
         for _ in range(_SENDS):
-            seat = min(self._seats, key=_calls)
+            seat = min(self._seats, key=lambda each: each.calls)
             seat.calls += 1
             try:
                 return await seat.complete(request, model)
@@ -152,15 +148,19 @@ class PooledClient:
         return readings
 
     async def _adjust(self, used: Sequence[float]) -> None:
-        now = self._clock.monotonic()
-        if not self._growth.should_shrink(used):
+        """Retire the last helper if one process less has been enough for long; add one while calls wait and all are busy."""
+        now, growth = self._clock.monotonic(), self._growth
+        if sum(used) >= growth.busy / 2 * (len(used) - 1):
             self._calm_since = None
         elif self._calm_since is None:
             self._calm_since = now
-        elif now - self._calm_since >= self._growth.idle:
-            self._retire(self._seats[-1])
+        elif now - self._calm_since >= growth.idle and (seat := self._seats[-1]).helper is not None:
+            self._seats.remove(seat)
+            self._leaving.add(seat)
+            self._end_when_done(seat)
         calls = sum(seat.calls for seat in self._seats)
-        if len(self._seats) < self._most and now >= self._no_growth_before and self._growth.should_grow(used, calls):
+        busy = calls > len(used) and sum(used) >= growth.busy * len(used)
+        if busy and len(self._seats) < self._most and now >= self._no_growth_before:
             await self._grow()
 
     async def _grow(self) -> None:
@@ -175,13 +175,6 @@ class PooledClient:
         self._seats.append(
             _PoolProcess(lambda request, model: link.ask(ClientCall(request, model)), helper.cpu_seconds, helper)
         )
-
-    def _retire(self, seat: _PoolProcess) -> None:
-        """Give the helper no more calls; it ends when it has none."""
-        if seat.helper is not None:
-            self._seats.remove(seat)
-            self._leaving.add(seat)
-            self._end_when_done(seat)
 
     def _end_when_done(self, seat: _PoolProcess) -> None:
         if seat in self._leaving and not seat.calls:
@@ -200,14 +193,3 @@ class PooledClient:
             ending = asyncio.create_task(self._source.end(seat.helper))
             self._background.add(ending)
             ending.add_done_callback(self._background.discard)
-
-
-def _calls(seat: _PoolProcess) -> int:
-    return seat.calls
-
-
-def _awaitable(read: Callable[[], float]) -> Callable[[], Awaitable[float]]:
-    async def reading() -> float:
-        return read()
-
-    return reading

@@ -43,18 +43,14 @@ class Prices:
         self._known: dict[str, Price | None] = {}
 
     async def of(self, model: str) -> Price | None:
-        """Return the price of a model, or None if nobody knows it."""
-        if model not in self._known:
+        """Return the price of a model, or None if it is unknown."""
+        while model not in self._known:
             found = written_price(self._rules, model)
-            if found is None and not model.startswith("scripted:"):
-                found = await self._answered(model)
-            self._known[model] = found
-        return self._known[model]
-
-    async def _answered(self, model: str) -> Price | None:
-        while True:
             try:
-                return await self._ask(model)
+                if found is None and not model.startswith("scripted:"):
+                    found = await self._ask(model)
+                self._known[model] = found
             except (OwlClawError, TimeoutError) as error:
                 logger.warning("runs under a budget of money wait for the price of %s: %s", model, error)
                 await self._clock.sleep(_PAUSE)
+        return self._known[model]

@@ -2,7 +2,7 @@
 
 KNOWN_LIMITS is what providers answer with an error, or misread, although litellm stands between. litellm itself drops for Gemini
 what Gemini refuses (additionalProperties, exclusive bounds, multipleOf, formats, enums of numbers, empty properties): the
-model is told less, the runtime checks the arguments all the same, and nothing has to be refused. Schemas go to OpenAI without
+model gets less of the schema, the runtime checks the arguments all the same, and nothing has to be refused. Schemas go to OpenAI without
 `strict`, so that its rules for strict schemas do not apply. Names fit all of them since registration.
 
 - OpenAI, Azure, GitHub Copilot: "Invalid 'tools': array too long. Expected an array with maximum length 128"
@@ -42,30 +42,21 @@ def problem_with(model: str, tools: Sequence[ToolDefinition], limits: Iterable[P
     found = next((each for each in limits if any(fnmatchcase(model, pattern) for pattern in each.models)), None)
     if found is None or not tools:
         return ""
-    what = _number_problem(model, tools, found) or _tool_problem(model, tools, found)
-    if not what:
+    problems = [(tool.name, *problem) for tool in tools for problem in _problems(tool, found)]
+    if found.tools is not None and len(tools) > found.tools:
+        most = "no tools" if found.tools == 0 else f"at most {counted(found.tools, 'tool')}"
+        what = f"{model} takes {most}, and the agent sees {len(tools)}:"
+    elif problems:
+        tool, where, wrong = problems[0]
+        others = len({name for name, *_ in problems}) - 1
+        more = f" (and {counted(others, 'more tool')})" if others else ""
+        what = f"{model} cannot take the tool {tool}{more}: {where} {wrong}: change it,"
+    else:
         return ""
     return (
         f"{what} hide tools from the agent (tools.deny in agent.yaml), or choose another model. "
         "If the model takes it, say so under models.limits in owlclaw.yaml"
     )
-
-
-def _number_problem(model: str, tools: Sequence[ToolDefinition], limits: ProviderLimits) -> str:
-    if limits.tools is None or len(tools) <= limits.tools:
-        return ""
-    most = "no tools" if limits.tools == 0 else f"at most {counted(limits.tools, 'tool')}"
-    return f"{model} takes {most}, and the agent sees {len(tools)}:"
-
-
-def _tool_problem(model: str, tools: Sequence[ToolDefinition], limits: ProviderLimits) -> str:
-    problems = [(tool.name, *problem) for tool in tools for problem in _problems(tool, limits)]
-    if not problems:
-        return ""
-    tool, where, what = problems[0]
-    others = len({name for name, *_ in problems}) - 1
-    more = f" (and {counted(others, 'more tool')})" if others else ""
-    return f"{model} cannot take the tool {tool}{more}: {where} {what}: change it,"
 
 
 def _problems(tool: ToolDefinition, limits: ProviderLimits) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Who of those that want to call a provider may do so now."""
+"""Which of the calls that wait for a provider may run now."""
 
 from __future__ import annotations
 
@@ -74,7 +74,14 @@ class ProviderSlots:
                 self._reject_waiting(self._clock.monotonic())
                 raise
             except OwlClawError as error:
-                self._learn(error, model, began)
+                now = self._clock.monotonic()
+                if isinstance(error, ModelTimeoutError):
+                    self._limit.timed_out(model, began, now)
+                    self._reject_waiting(now)
+                else:
+                    self._heard_at = now
+                    if isinstance(error, ModelOverloadedError):
+                        self._limit.refused(began, now)
                 raise
             else:
                 self._heard_at = now = self._clock.monotonic()
@@ -102,18 +109,8 @@ class ProviderSlots:
         finally:
             waiting(False)
 
-    def _learn(self, error: OwlClawError, model: str, began: float) -> None:
-        now = self._clock.monotonic()
-        if isinstance(error, ModelTimeoutError):
-            self._limit.timed_out(model, began, now)
-            self._reject_waiting(now)
-            return
-        self._heard_at = now
-        if isinstance(error, ModelOverloadedError):
-            self._limit.refused(began, now)
-
     def _reject_waiting(self, now: float) -> None:
-        """End the waits for a provider that has gone silent. Whoever holds a slot goes on: it will tell when that is over."""
+        """End the waits for a provider that has gone silent. Calls that hold a slot go on: they show when it answers again."""
         if now < self._look_at:
             return
         self._look_at = now + _LOOK_SECONDS

@@ -223,7 +223,7 @@ def is_suspicious(data: str) -> bool:
     hidden = not data.isascii() and any(each[1] is None for each in _HIDDEN.finditer(data))
     if hidden or next(_framing(data), None) is not None:
         return True
-    seen = _without_gaps(data)
+    seen = data if data.isascii() else _INVISIBLE.sub(_flag_or_nothing, data)  # no zero-width spaces between letters
     return bool(_unmarked(_instructions(seen), seen))
 
 
@@ -235,7 +235,10 @@ def as_data(value: JsonValue) -> str:
     """
     document = orjson.dumps(value).decode()
     suspicious = is_suspicious(document.replace("\\n", " ").replace("\\t", " "))
-    inside = escape_json(document).replace("</", "<\\/")
+    inside = _escape_framing(document)
+    if not inside.isascii():
+        inside = _HIDDEN.sub(lambda found: found[1] or _json_escape(found[0]), inside)
+    inside = inside.replace("</", "<\\/")
     marked = f"{_BEGIN}{inside}{_END}"
     return f"{marked} {WARNING}" if suspicious else marked
 
@@ -265,12 +268,6 @@ def text_of_reply(reply: str) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
-def escape_json(document: str) -> str:
-    """Return a JSON document that means the same, without framing and hidden characters."""
-    text = _escape_framing(document)
-    return text if text.isascii() else _HIDDEN.sub(lambda found: found[1] or _json_escape(found[0]), text)
-
-
 def _flag_or_nothing(found: re.Match[str]) -> str:
     return found[1] or ""
 
@@ -284,8 +281,10 @@ def _json_escape(character: str) -> str:
 
 
 def _framing(text: str) -> Iterator[re.Match[str]]:
-    if ("<" in text or "[" in text) and _has_any(text, _FRAMING_STARTS):
-        yield from _FRAMING.finditer(text)
+    if "<" in text or "[" in text:
+        lowered = text.lower()
+        if any(start in lowered for start in _FRAMING_STARTS):
+            yield from _FRAMING.finditer(text)
 
 
 def _escape_framing(text: str) -> str:
@@ -299,11 +298,6 @@ def _escape_framing(text: str) -> str:
 def _narrow(text: str) -> str:
     """Return the text with letters of full width as plain ones, each in its place."""
     return text.translate(_NARROWED) if not text.isascii() and _WIDE_LETTER.search(text) else text
-
-
-def _without_gaps(text: str) -> str:
-    """Return the text without what people do not see between its letters, zero-width spaces above all."""
-    return text if text.isascii() else _INVISIBLE.sub(_flag_or_nothing, text)
 
 
 def _instructions(text: str) -> Iterator[re.Match[str]]:
@@ -327,8 +321,3 @@ def _unmarked(found: Iterable[re.Match[str]], text: str) -> list[re.Match[str]]:
 
 def _attempts(prose: str) -> list[re.Match[str]]:
     return _unmarked((*_SPEAKER.finditer(_narrow(prose)), *_instructions(prose)), prose)
-
-
-def _has_any(text: str, words: tuple[str, ...]) -> bool:
-    lowered = text.lower()
-    return any(word in lowered for word in words)

@@ -26,27 +26,20 @@ def estimate_tokens(text: str) -> int:
     In quarters of a token: 1 for a small letter or a space, 2 for a capital or a digit, 3 for another symbol of ASCII, 6 for a
     Chinese, Japanese or Korean character, and for the rest 3 for each byte of UTF-8 after the first.
     """
-    if text.isascii():
-        return _whole(_of_ascii(text))
-    ascii_only = text.encode("ascii", "ignore").decode("ascii")
-    cjk = len(_COMMON_CJK.findall(text))
-    rest = len(text) - len(ascii_only) - cjk
-    rest_bytes = len(text.encode("utf-8", "surrogatepass")) - len(ascii_only) - 3 * cjk
-    return _whole(_of_ascii(ascii_only) + 6 * cjk + 3 * (rest_bytes - rest))
+    ascii_only = text if text.isascii() else text.encode("ascii", "ignore").decode("ascii")
+    dense = ascii_only.translate(_SMALL_LETTERS)
+    quarters = len(ascii_only) + 2 * len(dense) - len(dense.translate(_SYMBOLS))
+    if len(ascii_only) < len(text):
+        cjk = len(_COMMON_CJK.findall(text))
+        rest = len(text) - len(ascii_only) - cjk
+        rest_bytes = len(text.encode("utf-8", "surrogatepass")) - len(ascii_only) - 3 * cjk
+        quarters += 6 * cjk + 3 * (rest_bytes - rest)
+    return -(-quarters // 4)
 
 
 def fewest_tokens(text: str, tools: bytes) -> int:
     """Return what a prompt of these texts and tools takes at least: some tokenizers and templates write them in much less than others."""
     return len(text) // _MAX_TEXT_CHARACTERS + len(tools) // _MAX_TOOL_BYTES
-
-
-def _of_ascii(text: str) -> int:
-    dense = text.translate(_SMALL_LETTERS)
-    return len(text) + 2 * len(dense) - len(dense.translate(_SYMBOLS))
-
-
-def _whole(quarters: int) -> int:
-    return -(-quarters // 4)
 
 
 def longest(cut: Callable[[int], str], tokens: int) -> str:

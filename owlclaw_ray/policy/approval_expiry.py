@@ -1,4 +1,4 @@
-"""The end of approvals that nobody decided in time: a denial, so that their runs go on (T7)."""
+"""The end of approvals that were not decided in time: a denial, so that their runs go on (T7)."""
 
 from __future__ import annotations
 

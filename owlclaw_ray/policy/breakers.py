@@ -1,4 +1,4 @@
-"""Circuit breakers: what keeps failing is left alone for a while, then tried with one call (G3).
+"""Circuit breakers: a tool that keeps failing is not called for a while, then tried with one call (G3).
 
 Each agent has a breaker for each of its capabilities. What is known of it is what the agent's saved state and the journal of
 its present run say, so that an activation which takes a run over knows the same as the one before it.
@@ -44,7 +44,7 @@ NO_FAILURES = frozenset(
         *("skill_not_found", "reference_not_found", "reference_not_text", "reference_too_large", "binary_artifact"),
     }
 )
-"""The errors of whoever calls: what he asked for is not there, is no such thing, or is not permitted. All others, whatever a handler
+"""The errors of the caller: what it asked for is not there, is no such thing, or is not permitted. All others, whatever a handler
 or a server calls them, are a capability's own."""
 _CHOSEN = "code.run_command"
 """What ends badly here is a command that the caller chose."""
@@ -59,17 +59,18 @@ class Breakers:
         self._probes: dict[str, ToolCallId] = {}
 
     def admit(self, tool: str, call_id: ToolCallId, now: float) -> ToolError | None:
-        """Return why the tool must be left alone, or None; while it is half open, one call is admitted until that one ends."""
+        """Return why the tool must not be called, or None; while it is half open, one call is admitted until that one ends."""
         breaker = self._known.get(tool)
         if breaker is None or not breaker.open_until:
             return None
         if breaker.open_at(now):
-            until = breaker.open_until - now
-            message = f"{tool} failed {counted(breaker.failures, 'time')} in a row; it is left alone for another {until:.0f} s"
+            failed = f"{tool} failed {counted(breaker.failures, 'time')} in a row"
+            message = f"circuit open: {failed}; retry in {breaker.open_until - now:.0f} s"
             return ToolError("circuit_open", message)
         if self._probes.setdefault(tool, call_id) != call_id:
             return ToolError(
-                "circuit_open", f"{tool} failed before and is being tried with another call; wait for that"
+                "circuit_open",
+                f"circuit half open: {tool} failed before, and one call is testing it; wait for its result",
             )
         return None
 
@@ -82,26 +83,18 @@ class Breakers:
         breaker = self._known.get(outcome.tool, Breaker(outcome.tool, 0))
         if breaker.open_at(outcome.at):
             return
-        if is_failure(outcome):
-            self._known[outcome.tool] = self._failed(breaker, outcome.at)
+        chosen_command = outcome.tool == _CHOSEN and outcome.error == "command_failed"
+        if outcome.error and outcome.error not in NO_FAILURES and not chosen_command:
+            failures = breaker.failures + 1
+            opens = failures >= self._rule.failures or breaker.half_open_at(outcome.at)
+            open_until = outcome.at + self._rule.open_seconds if opens else 0.0
+            self._known[outcome.tool] = replace(breaker, failures=failures, open_until=open_until)
         elif not outcome.error:
             self._known.pop(outcome.tool, None)
 
     def kept(self) -> tuple[Breaker, ...]:
         """Return those of capabilities that failed when they were last used, by name."""
         return tuple(self._known[tool] for tool in sorted(self._known))
-
-    def _failed(self, breaker: Breaker, at: float) -> Breaker:
-        failures = breaker.failures + 1
-        opens = failures >= self._rule.failures or breaker.half_open_at(at)
-        return replace(breaker, failures=failures, open_until=at + self._rule.open_seconds if opens else 0.0)
-
-
-def is_failure(outcome: CallOutcome) -> bool:
-    """Return whether the call failed by its capability's fault."""
-    if not outcome.error or outcome.error in NO_FAILURES:
-        return False
-    return outcome.tool != _CHOSEN or outcome.error != "command_failed"
 
 
 class BreakerEvaluator(VisibilityEvaluator):
@@ -115,13 +108,9 @@ class BreakerEvaluator(VisibilityEvaluator):
 
     @override
     async def hide(self, facts: VisibilityFacts) -> Mapping[str, str]:
-        now = facts.now.timestamp()
-        return {
-            each.tool: f"it failed {counted(each.failures, 'time')} in a row and is left alone until {_moment(each.open_until)}"
-            for each in facts.state.breakers
-            if each.open_at(now)
-        }
-
-
-def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+        hidden = {}
+        for each in facts.state.breakers:
+            if each.open_at(facts.now.timestamp()):
+                until = datetime.fromtimestamp(each.open_until, UTC).isoformat(timespec="seconds")
+                hidden[each.tool] = f"circuit open until {until}: it failed {counted(each.failures, 'time')} in a row"
+        return hidden

@@ -1,6 +1,6 @@
 """What the calls of one run may use, and what becomes of it (G2).
 
-A run's own budgets are added up from its journal, which nobody else writes: they cost nothing. Those of agents and tenants are in
+A run's own budgets are added up from its journal, which the run alone writes: they cost nothing. Those of agents and tenants are in
 the store: one question before each model call, or each call of a tool that they count, and an answer that travels with the
 journal entry of the call.
 """
@@ -86,7 +86,7 @@ class BudgetReservation(Struct, frozen=True):
 
 
 class BudgetAccounts(Struct, frozen=True):
-    """How calls of an agent, in a run or in none, are told to the store's accounts."""
+    """How calls of an agent, in a run or in none, are booked on the store's accounts."""
 
     agent: AgentRef
     run_id: RunId
@@ -98,7 +98,7 @@ class BudgetAccounts(Struct, frozen=True):
         return [(each, each.window(now)) for each in budgets if each.scope is not BudgetScope.RUN]
 
     def reservation(self, call: str, windows: Windows) -> BudgetReservation:
-        """Return the reservation of a call. Whoever takes it over means the same, unless another window has begun."""
+        """Return the reservation of a call: the same one after a failover, unless another window has begun."""
         whose = (self.run_id,) if self.run_id else (self.agent.tenant, self.agent.agent_id)
         accounts = (_account(budget, self.agent, window) for budget, window in windows)
         return BudgetReservation(ReservationId(derived_id("resv", *whose, call, *accounts)), windows)
@@ -176,7 +176,7 @@ class RunBudgets:
     async def before_model(self, request: ModelRequest, used: Usage, calls: int) -> ModelRequest:
         """Return the request as it may be made, given what the run's calls used so far.
 
-        Raises BudgetExhaustedError; UnpricedModelError, if a budget counts money and nobody knows what a model costs.
+        Raises BudgetExhaustedError; UnpricedModelError, if a budget counts money and the price of a model is unknown.
         """
         if not self._of_models:
             return request
@@ -189,14 +189,21 @@ class RunBudgets:
         windows = self._accounts.windows(self._of_models)
         self._asked = None
         if windows:
-            tokens = _tokens(request) if any(each.unit is not BudgetUnit.CALLS for each, _ in windows) else 0
+            tokens = 0
+            if any(each.unit is not BudgetUnit.CALLS for each, _ in windows):
+                texts = [request.system, *(each.content for each in request.messages)]
+                texts += [call.arguments for each in request.messages for call in each.tool_calls]
+                tokens = sum(map(estimate_tokens, texts)) + len(request.tools) // 4
             reply = request.model.max_tokens or 0
             amounts = [amount_expected(budget, tokens, reply, price) for budget, _ in windows]
             self._asked, answer = await self._reserve(request.request_id, windows, amounts)
             if isinstance(answer, BudgetSpent):
                 raise BudgetExhaustedError(self._accounts.refusal(windows, answer.use))
             uses += [(budget, use.used) for (budget, _), use in zip(windows, answer.uses, strict=True)]
-        return _cheaper(request, uses)
+        for budget, used_so_far in uses:
+            if budget.cheaper and budget.alerts and used_so_far >= _share(budget, budget.alerts[-1]):
+                return replace(request, model=replace(request.model, chain=(budget.cheaper,)))
+        return request
 
     async def _price(self, request: ModelRequest) -> Price | None:
         """Return what the dearest of the models that may answer costs, if that is counted; None for scripted ones."""
@@ -312,7 +319,7 @@ class RunBudgets:
         self._budget_account.settle(reserved.reservation_id, self._accounts.charges(reserved.windows, amounts))
 
     def _tell(self, budget: Budget, before: int, after: int) -> None:
-        """Tell the ledger of the shares of a run's own budget that were reached now."""
+        """Add a warning to the ledger for each share of a run's own budget that was reached now."""
         for percent in budget.alerts:
             if before < _share(budget, percent) <= after:
                 data = _alert(budget, percent)
@@ -323,7 +330,7 @@ class RunBudgets:
 def unpriced(
     budgets: Iterable[Budget], models: Iterable[str], known: Callable[[str], bool]
 ) -> Iterator[tuple[str, str]]:
-    """Yield each of these models that nobody knows the price of, with the budget of money that needs it.
+    """Yield each of these models whose price is unknown, with the budget of money that needs it.
 
     `cheaper` models of budgets are among those that count.
     """
@@ -352,7 +359,8 @@ class BudgetEvaluator(VisibilityEvaluator):
 
     @override
     async def hide(self, facts: VisibilityFacts) -> Mapping[str, str]:
-        windows = {_account(budget, facts.agent, window): (budget, window) for budget, window in self._windows(facts)}
+        current = [(budget, budget.window(facts.now)) for budget in self._tools]
+        windows = {_account(budget, facts.agent, window): (budget, window) for budget, window in current}
         uses = await facts.budget_use(
             [BudgetClaim(key, _NO_LIMIT, 0, each.ends_at) for key, (_, each) in windows.items()]
         )
@@ -362,9 +370,6 @@ class BudgetEvaluator(VisibilityEvaluator):
             if use.used + use.reserved >= budget.limit
             for tool in self._tools[budget]
         }
-
-    def _windows(self, facts: VisibilityFacts) -> list[tuple[Budget, BudgetWindow]]:
-        return [(budget, budget.window(facts.now)) for budget in self._tools]
 
 
 def _account(budget: Budget, agent: AgentRef, window: BudgetWindow) -> str:
@@ -403,21 +408,6 @@ def _bounded(request: ModelRequest, budgets: Iterable[Budget]) -> ModelRequest:
         return request
     most = min(bounds) if request.model.max_tokens is None else min(*bounds, request.model.max_tokens)
     return replace(request, model=replace(request.model, max_tokens=most))
-
-
-def _tokens(request: ModelRequest) -> int:
-    said = sum(
-        estimate_tokens(each.content) + sum(estimate_tokens(call.arguments) for call in each.tool_calls)
-        for each in request.messages
-    )
-    return said + estimate_tokens(request.system) + len(request.tools) // 4
-
-
-def _cheaper(request: ModelRequest, uses: Iterable[tuple[Budget, int]]) -> ModelRequest:
-    for budget, used in uses:
-        if budget.cheaper and budget.alerts and used >= _share(budget, budget.alerts[-1]):
-            return replace(request, model=replace(request.model, chain=(budget.cheaper,)))
-    return request
 
 
 def _share(budget: Budget, percent: int) -> int:

@@ -36,7 +36,7 @@ class BudgetedEmbeddings:
     """Asks a provider for vectors within the budgets of whose account it is on; see `on_account`.
 
     `apply` commits commands, `budgets` says what an agent's definition allows; what they raise means no vectors now. A call
-    of a run's tool holds its reservation for the run, whose end gives it back if its process dies. Indexing is nobody's: its
+    of a run's tool holds its reservation for the run, whose end gives it back if its process dies. Indexing belongs to no run: its
     reservation is the agent's, and the next one takes its place.
     """
 
@@ -57,7 +57,7 @@ class BudgetedEmbeddings:
         """Return the vectors; raises BudgetExhaustedError, not having asked for them, and what `ask` raises."""
         account = present_account()
         if account is None:
-            raise BudgetExhaustedError(f"nobody accounts for vectors of {request.model}")
+            raise BudgetExhaustedError(f"no account for vectors of {request.model}: ask for them within on_account")
         if account.refusal:
             raise BudgetExhaustedError(account.refusal)
         reserved = self._reserve(account, request)
@@ -94,7 +94,7 @@ class BudgetedEmbeddings:
         raise BudgetExhaustedError(why)
 
     def _close(self, account: EmbeddingAccount, reserved: BudgetReservation | None, call: EmbeddedCall | None) -> None:
-        """Charge what was used, nothing if the call failed, and have the ledger know of what no run tells it."""
+        """Charge what was used, nothing if the call failed; of indexing, which no run records, add a ledger record."""
         accounts = _accounts(account, self._clock)
         commands: list[Command] = []
         if reserved is not None:
@@ -110,7 +110,9 @@ class BudgetedEmbeddings:
         try:
             outcomes = self._apply(commands)
         except OwlClawError as error:
-            logger.warning("neither budgets nor ledger of %s know of %s: %s", account.agent, call, error)
+            logger.warning(
+                "an embedding call of %s is missing in budgets and ledger: %s: %s", account.agent, call, error
+            )
             return
         for outcome in outcomes:
             for alert in outcome.alerts if isinstance(outcome, BudgetSettled) else ():
@@ -120,7 +122,7 @@ class BudgetedEmbeddings:
         """Say once that memories wait for the next window of a budget."""
         if (account.agent, spent) in self._told:
             return
-        logger.warning("memories of %s are found by their words only: %s", account.agent, why)
+        logger.warning("memories of %s are searched by their words only, without vectors: %s", account.agent, why)
         key = RecordId(derived_id("rec", "unindexed", account.agent.tenant, account.agent.agent_id, spent))
         data: JsonObject = {"what": "memories left without vectors", "why": why}
         self._apply([AppendLedger((_record(account, key, LedgerKind.WARNING, self._clock.now(), data),))])
@@ -128,7 +130,7 @@ class BudgetedEmbeddings:
 
 
 def _accounts(account: EmbeddingAccount, clock: Clock) -> BudgetAccounts:
-    """Return who holds the reservation: a run while a call of its waits, else nobody."""
+    """Return who holds the reservation: the run while a call of its waits, else the agent."""
     return BudgetAccounts(account.agent, account.run_id if account.call else RunId(""), clock)
 
 

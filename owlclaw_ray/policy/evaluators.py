@@ -64,7 +64,7 @@ def _unconfirmed(definition: AgentDefinition, tool: ToolDefinition) -> str:
     if definition.permissions.approver is not Approver.NOBODY:
         return ""
     why = definition.governance.unconfirmed(tool)
-    return f"{why}, and nobody confirmed it (governance.confirmed in agent.yaml)" if why else ""
+    return f"{why}, and it is not confirmed (governance.confirmed in agent.yaml)" if why else ""
 
 
 STATIC_EVALUATORS = {"choice": _turned_off, "role": _for_other_roles, "risk": _unconfirmed}

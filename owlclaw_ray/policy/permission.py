@@ -107,7 +107,18 @@ def judge(policy: PermissionPolicy, tool: ToolDefinition) -> tuple[Verdict, str]
             if _closeness(selector, tool):
                 return Verdict.DENY, f"permissions.deny has {selector!r}"
     found = _closest(policy.own, tool) or _closest(policy.inherited, tool)
-    return _by_default(tool) if found is None else found
+    if found is not None:
+        return found
+    if DANGEROUS in tool.tags:
+        return Verdict.ASK, "dangerous tools ask"
+    if tool.origin is not ToolOrigin.EXTERNAL:
+        return Verdict.ALLOW, f"{tool.origin.value} tools are granted by being there"
+    if tool.permission is Permission.WRITE:
+        return Verdict.ASK, "external tools that write ask"
+    for tag in (NETWORK, SENSITIVE):
+        if tag in tool.tags:
+            return Verdict.ASK, f"external {tag} tools ask"
+    return Verdict.ALLOW, "readonly tools are allowed"
 
 
 def _closest(rules: PermissionRules, tool: ToolDefinition) -> tuple[Verdict, str] | None:
@@ -135,21 +146,8 @@ def _closeness(selector: str, tool: ToolDefinition) -> int:
     return 3 + len(selector) if fnmatchcase(tool.name, selector) else 0
 
 
-def _by_default(tool: ToolDefinition) -> tuple[Verdict, str]:
-    if DANGEROUS in tool.tags:
-        return Verdict.ASK, "dangerous tools ask"
-    if tool.origin is not ToolOrigin.EXTERNAL:
-        return Verdict.ALLOW, f"{tool.origin.value} tools are granted by being there"
-    if tool.permission is Permission.WRITE:
-        return Verdict.ASK, "external tools that write ask"
-    for tag in (NETWORK, SENSITIVE):
-        if tag in tool.tags:
-            return Verdict.ASK, f"external {tag} tools ask"
-    return Verdict.ALLOW, "readonly tools are allowed"
-
-
 class ApprovalHistory(Protocol):
-    """The approvals that a run's journal tells of."""
+    """The approvals in a run's journal."""
 
     @property
     def asked(self) -> Mapping[ToolCallId, JsonObject]:
@@ -219,11 +217,16 @@ class PermissionGate(Struct, frozen=True):
             return CallAllowed(checked.arguments, Stage.APPROVED, hooks, checked.target)
         if self.approve is None:
             if self.policy.approver is Approver.NOBODY:
-                return CallDenied(f"{tool.name} needs an approval ({reason}), and nobody is there to give it", hooks)
+                return CallDenied(f"{tool.name} needs an approval ({reason}), but no approver is configured", hooks)
             return self._request(call, tool, checked, reason, hooks)
         request = self._request(call, tool, checked, reason, hooks)
         decision = await self._asked(self.approve, request)
-        self._note(request, decision)
+        status = ApprovalStatus.ALLOWED if decision.allows else ApprovalStatus.DENIED
+        settled, journal = Approval(request, status, decision, self.clock.now()), self.journal
+        journal.record(EntryKind.APPROVAL_REQUESTED, request_data(request))
+        journal.record(EntryKind.APPROVAL_DECIDED, approval_decided(settled))
+        journal.audit(LedgerKind.APPROVAL, f"{request.approval_id} requested", requested_record(request))
+        journal.audit(LedgerKind.APPROVAL, f"{request.approval_id} decided", decided_record(settled))
         return self._decided(call, tool, decision)
 
     def _request(
@@ -266,21 +269,15 @@ class PermissionGate(Struct, frozen=True):
             return ApprovalDecision(Decision.DENY, f"the approver failed: {type(error).__name__}")
         return answer if isinstance(answer, ApprovalDecision) else ApprovalDecision(answer)
 
-    def _note(self, request: ApprovalRequest, decision: ApprovalDecision) -> None:
-        status = ApprovalStatus.ALLOWED if decision.allows else ApprovalStatus.DENIED
-        settled, journal = Approval(request, status, decision, self.clock.now()), self.journal
-        journal.record(EntryKind.APPROVAL_REQUESTED, request_data(request))
-        journal.record(EntryKind.APPROVAL_DECIDED, approval_decided(settled))
-        journal.audit(LedgerKind.APPROVAL, f"{request.approval_id} requested", requested_record(request))
-        journal.audit(LedgerKind.APPROVAL, f"{request.approval_id} decided", decided_record(settled))
-
     def _decided(self, call: ToolCall, tool: ToolDefinition, decision: ApprovalDecision) -> CallAllowed | CallDenied:
         asked = self.journal.conversation.asked[call.call_id]
         hooks = tuple(asked["hooks"])
         if not decision.allows:
             by = f" by {decision.by}" if decision.by else ""
             return CallDenied(f"{tool.name} was denied{by}: {decision.reason or 'no reason was given'}", hooks)
-        if _requested_identity(asked) != _tool_identity(tool):
+        schema = orjson.dumps(asked["input_schema"], option=orjson.OPT_SORT_KEYS)
+        approved = (asked["tool"], asked["description"], asked["permission"], tuple(asked["tags"]), schema)
+        if approved != _tool_identity(tool):
             return CallDenied(
                 f"{tool.name} is not what it was when it was approved; a new call of it asks again", hooks
             )
@@ -297,11 +294,6 @@ def _tool_identity(tool: ToolDefinition) -> _ToolIdentity:
     """Return what people know of a tool when they allow it: another one, of the same name, they did not allow."""
     schema = orjson.dumps(tool.input_schema, option=orjson.OPT_SORT_KEYS)
     return tool.name, tool.description, tool.permission.value, tuple(sorted(tool.tags)), schema
-
-
-def _requested_identity(asked: JsonObject) -> _ToolIdentity:
-    schema = orjson.dumps(asked["input_schema"], option=orjson.OPT_SORT_KEYS)
-    return asked["tool"], asked["description"], asked["permission"], tuple(asked["tags"]), schema
 
 
 def refusal(call: ToolCall, refused: CallDenied) -> ToolOutcome:

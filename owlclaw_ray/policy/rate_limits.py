@@ -61,13 +61,14 @@ class RateLimiter:
 
     def kept(self, now: float) -> tuple[ToolRate, ...]:
         """Return those that matter still, by name."""
-        return tuple(pace for tool, pace in sorted(self._known.items()) if not self._rested(tool, pace, now))
-
-    def _rested(self, tool: str, pace: ToolRate, now: float) -> bool:
-        limit = self._governance.limit_of(tool)
-        if limit is None or not limit.paced:
-            return True
-        return _tokens(limit, pace, now) >= (limit.calls or 0) and now >= pace.at + limit.cooldown
+        kept = []
+        for tool, pace in sorted(self._known.items()):
+            limit = self._governance.limit_of(tool)
+            if limit is not None and limit.paced:
+                full = _tokens(limit, pace, now) >= (limit.calls or 0)
+                if not full or now < pace.at + limit.cooldown:
+                    kept.append(pace)
+        return tuple(kept)
 
 
 class RateLimitEvaluator(VisibilityEvaluator):

@@ -57,7 +57,7 @@ def _withheld_reason(
     why = definition.governance.unconfirmed_skill(skill)
     if not why or any(map(skill.is_about, tools)):
         return None
-    return Withheld("risk", f"{why}, and nobody confirmed it (governance.confirmed in agent.yaml)")
+    return Withheld("risk", f"{why}, and it is not confirmed (governance.confirmed in agent.yaml)")
 
 
 def select_skills(

@@ -1,4 +1,4 @@
-"""Following the store for runs that ended, and delivering their traces: at least once, and without anybody waiting for it.
+"""Following the store for runs that ended, and delivering their traces: at least once, and in the background.
 
 The ledger is the feed: each Keeper's chain lists, without gaps and in the order of its commits, the end of every run. So the place
 up to which a chain is done with is all that has to be remembered, nothing is written for the export's sake when a run
@@ -93,16 +93,27 @@ class TraceExport:
         more = False
         try:
             heads = await self._ends.read(ChainPositions())
-            await self._drop_beyond_buffer(heads)
+            if self._behind(heads) > self._looks_at:  # runs are counted only when there may be too many of them
+                await self._make_room()
+                room = self._buffer_runs - self.counts.waiting
+                self._looks_at = self._behind(heads) + max(room, self._buffer_runs // _LOOKS)
             self.fullness = min(1.0, self._behind(heads) / self._records_per_run / self._buffer_runs)
             for chain, head in heads.items():
                 if head > self._reached(chain):
                     more |= await self._advance(chain)
         except ReceiverError as error:
-            return await self._failing(error)
+            self._failed += 1
+            self._count(failures=1)
+            await self._make_room()
+            pause = _RETRY.delay(self._failed, self._jitter())
+            log = logger.warning if self._failed == 1 else logger.info
+            log("traces wait for their receiver, next try in %.1f s: %s", pause, error)
+            return pause
         finally:
             self._save()
-        self._recovered()
+        if self._failed:
+            logger.info("the receiver of traces accepts them again")
+        self._failed = 0
         if more:
             return 0.0
         self.counts, self._looks_at = replace(self.counts, waiting=0), self._buffer_runs
@@ -134,27 +145,6 @@ class TraceExport:
             self._count(exported=len(runs))
         self._positions[chain] = runs[-1][0]
         return None
-
-    async def _failing(self, error: ReceiverError) -> float:
-        self._failed += 1
-        self._count(failures=1)
-        await self._make_room()
-        pause = _RETRY.delay(self._failed, self._jitter())
-        log = logger.warning if self._failed == 1 else logger.info
-        log("traces wait for their receiver, next try in %.1f s: %s", pause, error)
-        return pause
-
-    def _recovered(self) -> None:
-        if self._failed:
-            logger.info("the receiver of traces takes them again")
-        self._failed = 0
-
-    async def _drop_beyond_buffer(self, heads: Mapping[Chain, int]) -> None:
-        """Give up what the export has fallen too far behind with. Runs are counted only when there may be too many of them."""
-        if self._behind(heads) > self._looks_at:
-            await self._make_room()
-            room = self._buffer_runs - self.counts.waiting
-            self._looks_at = self._behind(heads) + max(room, self._buffer_runs // _LOOKS)
 
     def _behind(self, heads: Mapping[Chain, int]) -> int:
         return sum(max(0, head - self._reached(chain)) for chain, head in heads.items())

@@ -61,7 +61,7 @@ def test_traces_go_where_the_settings_say_and_else_where_the_environment_says(tm
         ({"OWLCLAW_TRACING__ENDPOINT": "localhost:4318"}, "is 'localhost:4318', which is no address"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:4318"}, "leads to 'localhost:4318/v1/traces', which is no address"),
         (COLLECTOR | {"OWLCLAW_TRACING__HEADERS": '{"a": "${GONE}"}'}, "needs the variable GONE, which is not set"),
-        (COLLECTOR | {"OWLCLAW_TRACING__HEADERS": '{"a": "${ gone}"}'}, r"has a with a \$\{ that begins no"),
+        (COLLECTOR | {"OWLCLAW_TRACING__HEADERS": '{"a": "${ gone}"}'}, r"has a \$\{ in a that names no variable"),
         (
             {"OWLCLAW_TRACING__EXPORT": "off", "OWLCLAW_TRACING__ENDPOINT": "http://c"},
             "has an endpoint, which export off does not use",

@@ -316,7 +316,7 @@ async def test_indexing_stops_when_a_budget_is_spent_and_goes_on_when_it_is_rene
     assert all("the budget house ($0.02 for the tenant a day) is spent" in recall.reason for recall in by_words)
     [why] = [why for what, why in told if what == "memories left without vectors"]
     assert why.endswith("it is renewed at 2026-11-24T00:00:00+00:00")
-    assert sum("found by their words only" in each for each in caplog.messages) == 1
+    assert sum("searched by their words only" in each for each in caplog.messages) == 1
     assert not any("failed" in each for each in caplog.messages)
     if waiting_for == "a recall":
         assert renewed == [["what is loud"], ["the pump is loud", "the lift is slow"]]

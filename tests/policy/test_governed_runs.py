@@ -30,7 +30,7 @@ from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.worlds import Model, asks, calls, says
 
 WATCH = AgentRef.parse("watch")
-REASON = "its risk is critical, and nobody confirmed it (governance.confirmed in agent.yaml)"
+REASON = "its risk is critical, and it is not confirmed (governance.confirmed in agent.yaml)"
 SUNDAY = datetime(2026, 11, 22, 10, 0, tzinfo=UTC)
 
 
@@ -113,7 +113,7 @@ async def test_hidden_tools_are_not_offered_not_executed_and_in_the_ledger_with_
             {
                 "tools": ["shop.pay"],
                 "by": "risk",
-                "reason": "its risk is high, and nobody confirmed it (governance.confirmed in agent.yaml)",
+                "reason": "its risk is high, and it is not confirmed (governance.confirmed in agent.yaml)",
             }
         ],
     }

@@ -139,7 +139,7 @@ async def test_what_a_person_allowed_is_not_done_by_a_runtime_that_asks_nobody_a
         await runtime.decide(DEFAULT_TENANT, approval, ApprovalDecision(Decision.ALLOW_ONCE))
         error = await refused(runtime, await runtime.outcome(accepted))
 
-    reason = "its risk is critical, and nobody confirmed it (governance.confirmed in agent.yaml)"
+    reason = "its risk is critical, and it is not confirmed (governance.confirmed in agent.yaml)"
     assert names(error, "risk", reason)
     assert shop.paid == []
 

@@ -164,7 +164,7 @@ async def test_a_definition_can_change_the_risk_of_tools():
     governed = Rules(Governance(risks=risks), *tools, approver=Approver.NOBODY)
 
     assert await governed.reasons() == {
-        "shop.look": ("risk", "its risk is critical, and nobody confirmed it (governance.confirmed in agent.yaml)")
+        "shop.look": ("risk", "its risk is critical, and it is not confirmed (governance.confirmed in agent.yaml)")
     }
 
 
@@ -195,7 +195,7 @@ async def test_a_capability_has_the_risk_that_the_skill_of_its_name_says(tags, o
     pay = tool("shop.pay_bills", *tags)
     governed = Rules(Governance(skills=(of_skill,)), pay, tool("shop.look"), approver=Approver.NOBODY)
 
-    told = f"{why}, and nobody confirmed it (governance.confirmed in agent.yaml)"
+    told = f"{why}, and it is not confirmed (governance.confirmed in agent.yaml)"
     assert await governed.reasons() == ({"shop.pay_bills": ("risk", told)} if why else {})
     assert Governance(skills=(of_skill,)).unconfirmed(pay) == why
     assert Governance(skills=(of_skill,), confirmed=("shop.*",)).unconfirmed(pay) == ""

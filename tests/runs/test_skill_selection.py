@@ -123,7 +123,7 @@ def test_a_skill_without_the_confirmation_that_it_needs_is_withheld_unless_its_c
 
     assert withheld_skills(governed(Governance(), risky, plain), ["shop.look"], NOW) == {
         "restock-all": Withheld(
-            "risk", "its risk is high, and nobody confirmed it (governance.confirmed in agent.yaml)"
+            "risk", "its risk is high, and it is not confirmed (governance.confirmed in agent.yaml)"
         )
     }
     assert withheld_skills(governed(Governance(), risky, plain), ["shop.restock_all"], NOW) == {}

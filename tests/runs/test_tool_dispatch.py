@@ -228,7 +228,7 @@ async def test_where_nobody_can_be_asked_the_answer_is_no():
 
     assert await turn.execute() == ()
     assert turn.errors() == {"0": "denied", "1": "not_executed"}
-    assert "nobody is there" in turn.conversation.results["0"].error.message
+    assert "no approver is configured" in turn.conversation.results["0"].error.message
 
 
 async def test_a_write_that_is_hidden_from_the_run_stops_the_turn_as_a_denied_one_does():

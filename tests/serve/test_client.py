@@ -12,7 +12,7 @@ import pytest
 from fastapi import FastAPI
 
 from owlclaw_ray.client import Client, ClientError, ServerUnreachableError, SyncClient
-from owlclaw_ray.client.server_sent import ServerSentEvent, parse
+from owlclaw_ray.client.asynchronous import server_sent_events
 from owlclaw_ray.domain.artifact import TEXT
 from owlclaw_ray.errors import (
     AgentBusyError,
@@ -384,7 +384,7 @@ async def test_server_sent_events_are_split_at_line_feeds_only():
         for chunk in (b": hi\n\neve", b"nt: a\r\ndata: 1\xe2\x80", b"\xa82\ndata:3\n", b"\n", b"data: cut"):
             yield chunk
 
-    assert [event async for event in parse(chunks())] == [ServerSentEvent("a", "1\u20282\n3".encode())]
+    assert [event async for event in server_sent_events(chunks())] == [("a", "1\u20282\n3".encode())]
 
 
 async def test_artifacts_are_listed_and_read_as_they_were(client: Client):

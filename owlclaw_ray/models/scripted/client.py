@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.domain.tool import ToolCall
@@ -11,13 +10,7 @@ from owlclaw_ray.errors import ConfigurationError, ModelRefusedError, ModelUnava
 from owlclaw_ray.ids import ToolCallId, derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.models.scripted.library import PREFIX, ScriptLibrary
-from owlclaw_ray.models.scripted.script import (
-    ScriptedCall,
-    ScriptedError,
-    ScriptedReply,
-    ScriptedRequest,
-    ScriptError,
-)
+from owlclaw_ray.models.scripted.script import ScriptedRequest, ScriptError
 from owlclaw_ray.models.scripted.templates import as_json
 
 _REMEMBERED_FAILURES = 10_000
@@ -58,34 +51,19 @@ class ScriptedClient:
         if reply.latency > 0:
             await self._clock.sleep(reply.latency)
         if reply.error is not None:
-            self._count_failure(key)
-            raise _raised(reply.error)
+            self._failures[key] = self._failures.pop(key, 0) + 1
+            if len(self._failures) > _REMEMBERED_FAILURES:
+                self._failures.popitem(last=False)
+            if reply.error.retryable:
+                raise ModelUnavailableError(reply.error.message, reply.error.retry_after)
+            raise ModelRefusedError(reply.error.message)
         self._failures.pop(key, None)
-        return _model_reply(request, model, asked.turn, reply)
-
-    def _count_failure(self, key: tuple[str, str, int]) -> None:
-        self._failures[key] = self._failures.pop(key, 0) + 1
-        if len(self._failures) > _REMEMBERED_FAILURES:
-            self._failures.popitem(last=False)
-
-
-def _raised(error: ScriptedError) -> ModelUnavailableError | ModelRefusedError:
-    if error.retryable:
-        return ModelUnavailableError(error.message, error.retry_after)
-    return ModelRefusedError(error.message)
-
-
-def _model_reply(request: ModelRequest, model: str, turn: int, reply: ScriptedReply) -> ModelReply:
-    calls = _tool_calls(request.run_id, turn, reply.tool_calls)
-    return ModelReply(reply.text, calls, model, reply.usage, scripted=True)
-
-
-def _tool_calls(run_id: str, turn: int, calls: Sequence[ScriptedCall]) -> tuple[ToolCall, ...]:
-    return tuple(
-        ToolCall(
-            ToolCallId(derived_id("call", run_id, str(turn), str(index))),
-            call.name.replace(".", "__"),
-            call.arguments if isinstance(call.arguments, str) else as_json(call.arguments),
+        calls = tuple(
+            ToolCall(
+                ToolCallId(derived_id("call", request.run_id, str(asked.turn), str(index))),
+                call.name.replace(".", "__"),
+                call.arguments if isinstance(call.arguments, str) else as_json(call.arguments),
+            )
+            for index, call in enumerate(reply.tool_calls)
         )
-        for index, call in enumerate(calls)
-    )
+        return ModelReply(reply.text, calls, model, reply.usage, scripted=True)

@@ -101,22 +101,27 @@ def compile_condition(expression: str) -> Callable[[Variables], bool]:
 
 @lru_cache(maxsize=4096)
 def _compile_string(source: str) -> Evaluate:
-    inner = _single_expression(source)
-    evaluate = _expression(_STRICT, inner) if inner is not None else _STRICT.from_string(source).render
-    return lambda variables: _guarded(source, evaluate, variables)
-
-
-def _single_expression(source: str) -> str | None:
     text = source.strip()
     try:
         body = _STRICT.parse(text).body
     except TemplateSyntaxError as error:
         raise TemplateError(f"{source!r} is no template: {error}") from error
+    evaluate: Callable[[Variables], Any]
     match body:
         case [nodes.Output(nodes=[only])] if not isinstance(only, nodes.TemplateData) and text.endswith("}}"):
-            return text.removeprefix("{{").removesuffix("}}").removeprefix("-").removesuffix("-")
+            expression = text.removeprefix("{{").removesuffix("}}").removeprefix("-").removesuffix("-")
+            evaluate = _expression(_STRICT, expression)
         case _:
-            return None
+            evaluate = _STRICT.from_string(source).render
+
+    def computed(variables: Variables) -> JsonValue:
+        try:
+            value = evaluate(variables)
+            return str(value) if isinstance(value, Undefined) else value
+        except Exception as error:
+            raise TemplateError(f"{source!r} cannot be computed: {error}") from error
+
+    return computed
 
 
 def _expression(environment: _Environment, source: str) -> Callable[[Variables], Any]:
@@ -124,13 +129,3 @@ def _expression(environment: _Environment, source: str) -> Callable[[Variables],
         return environment.compile_expression(source, undefined_to_none=False)
     except TemplateSyntaxError as error:
         raise TemplateError(f"{source!r} is no expression: {error}") from error
-
-
-def _guarded(source: str, evaluate: Callable[[Variables], Any], variables: Variables) -> JsonValue:
-    try:
-        value = evaluate(variables)
-        if isinstance(value, Undefined):
-            return str(value)
-    except Exception as error:
-        raise TemplateError(f"{source!r} cannot be computed: {error}") from error
-    return value

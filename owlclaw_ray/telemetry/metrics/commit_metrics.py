@@ -1,4 +1,4 @@
-"""What a Keeper counts: everything that happens to runs passes it as a commit, so nothing else has to tell it anything.
+"""What a Keeper counts: everything that happens to runs passes it as a commit, so it needs no other source.
 
 Labels are names of which an installation has a few (a status, a tool, a model), never agents, runs or tenants. Names that models
 make up are not among them, and of any label there are LABELS values at most: what comes later is `other`.
@@ -105,39 +105,36 @@ class CommitMetrics:
         self._commit_seconds.observe(seconds)
         self._commands.inc(len(commands))
         for command, outcome in zip(commands, outcomes, strict=True):
-            self._count(command, outcome)
-
-    def _count(self, command: Command, outcome: Outcome) -> None:
-        match command, outcome:
-            case _, StaleEpoch():
-                self._fenced.inc()
-            case SubmitRun(), RunAccepted(duplicate=False):
-                self._triggers.labels(command.trigger.kind.value).inc()
-            case ReceiveDelivery(run=SubmitRun() as submitted), DeliveryStored(submitted=RunAccepted(duplicate=False)):
-                self._triggers.labels(submitted.trigger.kind.value).inc()
-            case FireSchedule(), ScheduleFired():
-                self._count_firing(command, outcome)
-            case CancelSchedule(), ScheduleCancelled(ended=ended):
-                self._count_cancelled(ended)
-            case BackfillTick(), ScheduleFired(run=RunAccepted(duplicate=False)):
-                self._triggers.labels(command.run.trigger.kind.value).inc()
-                self._ticks.labels(command.tick.outcome.value).inc()
-            case ActivateAgent(), AgentActivated():
-                self._activations.inc()
-                self._count_start(outcome.claimed, command.at, self._activation)
-            case ClaimRun(), RunClaimed():
-                self._count_start(outcome, command.at)
-            case FinishRun(), RunFinished():
-                self._count_end(command.result.status, command.result.duration_ms / 1_000)
-                self._count_records(command.ledger)
-                self._count_start(outcome.next, command.at)
-            case ((AppendJournal() | AwaitApprovals() | AwaitRuns()), (Appended() | RunWaiting())):
-                self._count_records(command.ledger)
-            case AppendLedger(), LedgerAppended():
-                self._count_records(command.records)
-            case CancelRun(), CancelOutcome(run=Run(status=RunStatus.CANCELLED, started_at=None) as run):
-                if run.finished_at == command.at:
-                    self._count_cancelled([run.run_id])
+            match command, outcome:
+                case _, StaleEpoch():
+                    self._fenced.inc()
+                case SubmitRun(), RunAccepted(duplicate=False):
+                    self._triggers.labels(command.trigger.kind.value).inc()
+                case ReceiveDelivery(run=SubmitRun() as run), DeliveryStored(submitted=RunAccepted(duplicate=False)):
+                    self._triggers.labels(run.trigger.kind.value).inc()
+                case FireSchedule(), ScheduleFired():
+                    self._count_firing(command, outcome)
+                case CancelSchedule(), ScheduleCancelled(ended=ended):
+                    self._count_cancelled(ended)
+                case BackfillTick(), ScheduleFired(run=RunAccepted(duplicate=False)):
+                    self._triggers.labels(command.run.trigger.kind.value).inc()
+                    self._ticks.labels(command.tick.outcome.value).inc()
+                case ActivateAgent(), AgentActivated():
+                    self._activations.inc()
+                    self._count_start(outcome.claimed, command.at, self._activation)
+                case ClaimRun(), RunClaimed():
+                    self._count_start(outcome, command.at)
+                case FinishRun(), RunFinished():
+                    self._count_end(command.result.status, command.result.duration_ms / 1_000)
+                    self._count_records(command.ledger)
+                    self._count_start(outcome.next, command.at)
+                case ((AppendJournal() | AwaitApprovals() | AwaitRuns()), (Appended() | RunWaiting())):
+                    self._count_records(command.ledger)
+                case AppendLedger(), LedgerAppended():
+                    self._count_records(command.records)
+                case CancelRun(), CancelOutcome(run=Run(status=RunStatus.CANCELLED, started_at=None) as cancelled):
+                    if cancelled.finished_at == command.at:
+                        self._count_cancelled([cancelled.run_id])
 
     def _count_start(self, claimed: RunClaimed | None, at: datetime, *also: Histogram) -> None:
         """Count the wait of a run that has just begun; one that is taken up again waited before."""
@@ -173,7 +170,11 @@ class CommitMetrics:
             if record.kind is LedgerKind.MODEL_CALL:
                 self._count_model_call(record.data)
             elif record.kind is LedgerKind.TOOL_CALL:
-                self._count_tool_call(record.data)
+                data = record.data
+                error = (data.get("error") or {}).get("type", OK)
+                tool = UNKNOWN if error == _MADE_UP else self._bounded("tool", data["tool"])
+                self._tool_calls.labels(tool, self._bounded("error", error)).inc()
+                self._tool_seconds.labels(tool).observe(data["duration_ms"] / 1_000)
 
     def _count_model_call(self, data: JsonObject) -> None:
         for attempt in data.get("failed_attempts", ()):
@@ -188,12 +189,6 @@ class CommitMetrics:
         self._cost.labels(model).inc(max(0.0, usage["cost"]))
         for kind in ("prompt", "completion", "cached"):
             self._tokens.labels(model, kind).inc(max(0, usage[f"{kind}_tokens"]))
-
-    def _count_tool_call(self, data: JsonObject) -> None:
-        error = (data.get("error") or {}).get("type", OK)
-        tool = UNKNOWN if error == _MADE_UP else self._bounded("tool", data["tool"])
-        self._tool_calls.labels(tool, self._bounded("error", error)).inc()
-        self._tool_seconds.labels(tool).observe(data["duration_ms"] / 1_000)
 
     def _bounded(self, label: str, value: str) -> str:
         seen = self._seen[label]

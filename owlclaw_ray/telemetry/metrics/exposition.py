@@ -14,7 +14,7 @@ from owlclaw_ray.telemetry.metrics.api import MetricFamily, Sample
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 _CREATED = "_created"
-"""The end of the name of a sample that says since when there is a counter: of no use to anybody who has the counter."""
+"""The end of the name of a sample that says since when there is a counter: of no use beside the counter."""
 
 
 def families_of(registry: CollectorRegistry) -> tuple[MetricFamily, ...]:

@@ -91,13 +91,13 @@ def callback_attempts(counts: CallbackCounts) -> MetricFamily:
 
 
 def hatchet(counts: AlarmCounts) -> tuple[MetricFamily, ...]:
-    """Return how the engine that keeps alarms fares."""
+    """Return the state of the engine that keeps alarms, and its counts."""
     return (
         _gauge("owlclaw_hatchet_reachable", "Whether the engine answered the latest comparison", counts.reachable),
         _gauge("owlclaw_hatchet_alarms", "Alarms that the engine keeps, as far as is known", counts.standing),
         _counter("owlclaw_hatchet_alarms_set", "Alarms that the engine was given", counts.alarms_set),
         _counter("owlclaw_hatchet_refusals", "Comparisons that the engine did not answer, or refused", counts.refused),
-        _counter("owlclaw_hatchet_rings", "Schedules that the engine rang for", counts.rings),
+        _counter("owlclaw_hatchet_rings", "Alarms that the engine delivered", counts.rings),
     )
 
 

@@ -28,51 +28,26 @@ class ContentAttributes:
     """Makes attribute values of what was said in runs. Without `shown` it makes none."""
 
     def __init__(self, redactor: Redactor, mask: Mask | None = None, *, shown: bool = True) -> None:
-        self.shown = shown
-        self._redactor, self._mask = redactor, mask
+        self.shown, self.redactor, self.mask = shown, redactor, mask
         self._prompts: dict[str, str] = {}
 
     def of_run(self, said: JsonValue) -> RunContent:
         """Return what makes attribute values of one run, in which nothing else was said than this and a prompt."""
-        suspect = self.shown and self._redactor.suspects(orjson.dumps(said))
+        suspect = self.shown and self.redactor.suspects(orjson.dumps(said))
         return RunContent(self, suspect=suspect)
 
     def prompt(self, digest: str, value: JsonValue) -> str:
-        """Return as `json` what is the same in many runs, under a hash that it is known by."""
+        """Return as `RunContent.json` what is the same in many runs, under a hash that it is known by."""
         known = self._prompts.get(digest)
         if known is None:
             if len(self._prompts) >= _PROMPTS:
                 self._prompts.clear()
-            known = self._prompts[digest] = self.json(value, suspect=True)
+            known = self._prompts[digest] = RunContent(self, suspect=True).json(value)
         return known
-
-    def text(self, value: str, *, suspect: bool) -> str:
-        """Return a text as it may leave; it is looked at for secrets if it is `suspect`."""
-        cleaned = self._cleaned(value, suspect=suspect)
-        return _bounded(cleaned if isinstance(cleaned, str) else orjson.dumps(cleaned).decode())
-
-    def json(self, value: JsonValue, *, suspect: bool) -> str:
-        """Return a value as it may leave, as JSON text."""
-        return _bounded(orjson.dumps(self._cleaned(value, suspect=suspect)).decode())
-
-    def _cleaned(self, value: JsonValue, *, suspect: bool) -> JsonValue:
-        if self._mask is not None:
-            value = self._masked(self._mask, value)
-        return self._redactor.redact({"content": value})["content"] if suspect else value
-
-    def _masked(self, mask: Mask, value: JsonValue) -> JsonValue:
-        """Return what the application's mask makes of the value; nothing of the value if it fails."""
-        try:
-            masked = mask(value)
-            orjson.dumps(masked)
-        except Exception:
-            logger.exception("the application's mask of traces failed: the value is left out")
-            return MASK_FAILED
-        return masked
 
 
 class RunContent:
-    """The content of one run: looked at for secrets as a whole, and value by value only if it may have some."""
+    """The content of one run: its values are looked at for secrets only if it is `suspect`, for it may hold some."""
 
     def __init__(self, content: ContentAttributes, *, suspect: bool) -> None:
         self.shown = content.shown
@@ -81,15 +56,27 @@ class RunContent:
 
     def text(self, value: str) -> str:
         """Return a text as it may leave."""
-        return self._content.text(value, suspect=self._suspect)
+        cleaned = self._cleaned(value)
+        return _bounded(cleaned if isinstance(cleaned, str) else orjson.dumps(cleaned).decode())
 
     def json(self, value: JsonValue) -> str:
         """Return a value as it may leave, as JSON text."""
-        return self._content.json(value, suspect=self._suspect)
+        return _bounded(orjson.dumps(self._cleaned(value)).decode())
 
     def error(self, kind: str, message: str) -> str:
         """Return what may be said of an error: its message may hold anything."""
         return self.text(message) if self.shown else kind
+
+    def _cleaned(self, value: JsonValue) -> JsonValue:
+        """Return what the application's mask makes of the value, nothing of it if the mask fails, without secrets."""
+        if self._content.mask is not None:
+            try:
+                value = self._content.mask(value)
+                orjson.dumps(value)
+            except Exception:
+                logger.exception("the application's mask of traces failed: the value is left out")
+                value = MASK_FAILED
+        return self._content.redactor.redact({"content": value})["content"] if self._suspect else value
 
 
 def _bounded(text: str) -> str:

@@ -22,7 +22,7 @@ class CursorFile:
         self._path = folder / NAME
 
     def load(self) -> Mapping[Chain, int] | None:
-        """See Cursor.load; raises ConfigurationError for a file that somebody made unreadable."""
+        """See Cursor.load; raises ConfigurationError for a damaged file."""
         try:
             written = orjson.loads(self._path.read_bytes())
             return {Chain(TenantId(tenant), writer): int(position) for tenant, writer, position in written}

@@ -58,7 +58,11 @@ def _headers(options: TracingOptions, environ: Mapping[str, str]) -> dict[str, s
     headers = {key: filled(value, environ) for key, value in options.headers}
     if to_langfuse:
         return {**langfuse_headers(environ[PUBLIC_KEY], environ[SECRET_KEY]), **headers}
-    return {**_environment_headers(environ), **headers}
+    # the standard variables hold `name=value` pairs between commas, encoded as in a URL
+    written = next((environ[each] for each in _HEADERS if environ.get(each)), "")
+    pairs = (pair.partition("=") for pair in written.split(",") if "=" in pair)
+    standard = {unquote(key).strip().lower(): unquote(value).strip() for key, _, value in pairs}
+    return {**standard, **headers}
 
 
 def langfuse_headers(public_key: str, secret_key: str) -> dict[str, str]:
@@ -77,13 +81,6 @@ def langfuse_headers(public_key: str, secret_key: str) -> dict[str, str]:
         "x-langfuse-public-key": public_key,
         "x-langfuse-ingestion-version": "4",
     }
-
-
-def _environment_headers(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers of the standard variables: `name=value` pairs between commas, encoded as in a URL."""
-    written = next((environ[each] for each in _HEADERS if environ.get(each)), "")
-    pairs = (pair.partition("=") for pair in written.split(",") if "=" in pair)
-    return {unquote(key).strip().lower(): unquote(value).strip() for key, _, value in pairs}
 
 
 def _check_set(names: Iterable[str], where: str, environ: Mapping[str, str]) -> None:

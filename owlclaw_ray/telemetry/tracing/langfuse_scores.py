@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 import httpx
 
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.score import Score, ScoreValue
+from owlclaw_ray.domain.score import Score
 from owlclaw_ray.errors import ScoreRefusedError
-from owlclaw_ray.telemetry.tracing.content import ContentAttributes
+from owlclaw_ray.telemetry.tracing.content import ContentAttributes, RunContent
 from owlclaw_ray.telemetry.tracing.otlp import refusal_of
 
 _PATH = "/api/public/scores"
@@ -34,7 +34,11 @@ class LangfuseScores:
 
     def _body(self, score: Score) -> JsonObject:
         said = score.judgement
-        kind, value = _typed(said.value)
+        kind, value = "NUMERIC", said.value
+        if isinstance(value, bool):
+            kind, value = "BOOLEAN", int(value)
+        elif isinstance(value, str):
+            kind = "CATEGORICAL"
         body: JsonObject = {
             "id": score.score_id,
             "traceId": score.trace_id,
@@ -46,15 +50,5 @@ class LangfuseScores:
         if score.span_id:
             body["observationId"] = score.span_id
         if said.comment:
-            body["comment"] = self._content.text(said.comment, suspect=True)
+            body["comment"] = RunContent(self._content, suspect=True).text(said.comment)
         return body
-
-
-def _typed(value: ScoreValue) -> tuple[str, float | str]:
-    match value:
-        case bool():
-            return "BOOLEAN", int(value)
-        case str():
-            return "CATEGORICAL", value
-        case _:
-            return "NUMERIC", value

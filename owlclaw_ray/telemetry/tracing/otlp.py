@@ -36,20 +36,17 @@ class OtlpSpans:
 
     def of(self, runs: Iterable[RunFacts]) -> ExportTraceServiceRequest:
         """Return the spans of these runs as one message; raises RefusedTracesError if none can be made of them."""
+        request = ExportTraceServiceRequest()
         try:
-            return self._message(runs)
+            ours = request.resource_spans.add()
+            _put(ours.resource.attributes, self._resource)
+            scoped = ours.scope_spans.add()
+            scoped.scope.name, scoped.scope.version = "owlclaw_ray", self._version
+            for facts in runs:
+                for span in RunSpans(facts, self._content).all():
+                    _write(scoped.spans.add(), span)
         except Exception as error:
             raise RefusedTracesError(f"no spans can be made of it: {type(error).__name__}: {error}") from error
-
-    def _message(self, runs: Iterable[RunFacts]) -> ExportTraceServiceRequest:
-        request = ExportTraceServiceRequest()
-        ours = request.resource_spans.add()
-        _put(ours.resource.attributes, self._resource)
-        scoped = ours.scope_spans.add()
-        scoped.scope.name, scoped.scope.version = "owlclaw_ray", self._version
-        for facts in runs:
-            for span in RunSpans(facts, self._content).all():
-                _write(scoped.spans.add(), span)
         return request
 
 
@@ -69,16 +66,13 @@ class OtlpReceiver:
 
     async def send(self, runs: Sequence[RunFacts]) -> None:
         """See TraceReceiver.send."""
-        body = await asyncio.to_thread(self._encoded, runs)
+        body = await asyncio.to_thread(lambda: gzip.compress(self._spans.of(runs).SerializeToString(), compresslevel=1))
         if refusal := await refusal_of(self._client.post(self._url, content=body), self._url, self._timeout):
             raise RefusedTracesError(refusal)
 
     async def close(self) -> None:
         """See TraceReceiver.close."""
         await self._client.aclose()
-
-    def _encoded(self, runs: Iterable[RunFacts]) -> bytes:
-        return gzip.compress(self._spans.of(runs).SerializeToString(), compresslevel=1)
 
 
 async def refusal_of(answering: Awaitable[httpx.Response], url: str, seconds: float) -> str:

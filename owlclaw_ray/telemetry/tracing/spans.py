@@ -60,8 +60,8 @@ class RunSpans:
     """The spans of one run."""
 
     def __init__(self, facts: RunFacts, content: ContentAttributes) -> None:
-        self._facts, self._content = facts, content.of_run(_said_in(facts))
-        self._run = facts.run
+        self._facts, self._run = facts, facts.run
+        self._content = content.of_run(_said_in(facts))
         self._here = span_of_run(facts.run)
         self._began = facts.run.started_at or facts.run.created_at
         tenant = facts.run.agent.tenant
@@ -81,7 +81,19 @@ class RunSpans:
     def _root(self) -> Span:
         run = self._run
         result = run.result or RunResult(run.status)
-        attributes = {**self._identity(result), **self._outcome(result), **self._said(result)}
+        usage = sum((Usage(**each.data["usage"]) for each in self._facts.indexing), result.usage)
+        attributes = {
+            **self._identity(result),
+            name.RUN_STATUS: run.status.value,
+            name.RUN_TURNS: result.turns,
+            name.RUN_TOOL_CALLS: result.tool_calls,
+            name.RUN_INPUT_TOKENS: usage.prompt_tokens,
+            name.RUN_OUTPUT_TOKENS: usage.completion_tokens,
+            name.RUN_CACHED_TOKENS: usage.cached_tokens,
+            name.RUN_COST: usage.cost,
+            name.QUEUE_MS: round((self._began - run.created_at) / timedelta(milliseconds=1)),
+            **self._said(result),
+        }
         error = None
         if run.status not in _ENDED_WELL:
             failed = result.error or RunError(run.status.value, run.status.value)
@@ -114,20 +126,6 @@ class RunSpans:
         if trigger.lineage is not None:
             attributes[name.PARENT_RUN] = trigger.lineage.parent_run
         return attributes
-
-    def _outcome(self, result: RunResult) -> dict[str, Value]:
-        run = self._run
-        usage = sum((Usage(**each.data["usage"]) for each in self._facts.indexing), result.usage)
-        return {
-            name.RUN_STATUS: run.status.value,
-            name.RUN_TURNS: result.turns,
-            name.RUN_TOOL_CALLS: result.tool_calls,
-            name.RUN_INPUT_TOKENS: usage.prompt_tokens,
-            name.RUN_OUTPUT_TOKENS: usage.completion_tokens,
-            name.RUN_CACHED_TOKENS: usage.cached_tokens,
-            name.RUN_COST: usage.cost,
-            name.QUEUE_MS: round((self._began - run.created_at) / timedelta(milliseconds=1)),
-        }
 
     def _said(self, result: RunResult) -> dict[str, Value]:
         if not self._content.shown:
@@ -166,18 +164,18 @@ class RunSpans:
                     system = entry.data["system"]
                     asked = [_message("user", [_text(entry.data["user"])])]
                 case EntryKind.MODEL_REPLIED:
-                    record = failures.pop(self._record_of(turn), None) if failures else None
+                    record_id = derived_id("rec", self._run.run_id, "model_call", str(turn)) if failures else ""
+                    record = failures.pop(record_id, None)
                     yield self._replied(entry, turn, record, asked, system if turn == 0 else "")
                     asked, turn = [], turn + 1
                 case EntryKind.TOOL_FINISHED:
-                    asked.append(_message("tool", [_tool_response(entry.data)]))
+                    answer = entry.data.get("error", entry.data.get("content"))
+                    response = {"type": "tool_call_response", "id": entry.data["call_id"], "response": answer}
+                    asked.append(_message("tool", [response]))
             latest = entry.at
         for record in failures.values():
             if "error" in record.data:
                 yield self._unanswered(record, latest)
-
-    def _record_of(self, turn: int) -> str:
-        return derived_id("rec", self._run.run_id, "model_call", str(turn))
 
     def _replied(
         self,
@@ -202,7 +200,9 @@ class RunSpans:
         }
         if self._content.shown:
             parts = [_text(data["text"])] if data["text"] else []
-            parts += [_tool_request(call) for call in calls]
+            parts += [
+                {"type": "tool_call", **{key: call[key] for key in ("id", "name", "arguments")}} for call in calls
+            ]
             attributes[name.OUTPUT_MESSAGES] = self._content.json([_message("assistant", parts, finish)])
             attributes[name.INPUT_MESSAGES] = self._content.json(list(asked))
             if system in self._facts.blobs:
@@ -216,7 +216,8 @@ class RunSpans:
         """Return the model call that the run ended with: nothing came of it but an error."""
         result = self._run.result
         kind = "cancelled" if result is None or result.error is None else result.error.type
-        attributes = {**self._asking(self._asked_model()), name.ERROR_TYPE: kind}
+        built = (entry.data["model"] for entry in self._facts.journal if entry.kind is EntryKind.PROMPT_BUILT)
+        attributes = {**self._asking(next(built, "")), name.ERROR_TYPE: kind}
         span_id = span_of(self._run.run_id, "model", record.record_id)
         times = (min(since, record.at), record.at)
         why = self._content.error(kind, str(record.data["error"]))
@@ -229,38 +230,32 @@ class RunSpans:
             attributes |= {name.PROVIDER: provider_of(model), name.REQUEST_MODEL: model}
         return attributes
 
-    def _asked_model(self) -> str:
-        built = (entry.data["model"] for entry in self._facts.journal if entry.kind is EntryKind.PROMPT_BUILT)
-        return next(built, "")
-
     def _tool_calls(self) -> Iterator[Span]:
         for entry in self._facts.journal:
-            if entry.kind is EntryKind.TOOL_FINISHED:
-                yield self._tool_call(entry)
-
-    def _tool_call(self, entry: JournalEntry) -> Span:
-        data = entry.data
-        call_id, tool, error = ToolCallId(data["call_id"]), data["tool"], data.get("error")
-        attributes: dict[str, Value] = {
-            name.OPERATION: "execute_tool",
-            name.LANGFUSE_TYPE: "tool",
-            name.TOOL_NAME: tool,
-            name.TOOL_TYPE: "function",
-            name.TOOL_CALL_ID: call_id,
-            name.TOOL_ATTEMPTS: data.get("metadata", {}).get("attempts", 1),
-        }
-        if self._content.shown:
-            attributes[name.TOOL_ARGUMENTS] = self._content.text(str(data.get("executed", data["arguments"])))
-            attributes[name.TOOL_RESULT] = self._content.json(data.get("content") if error is None else error)
-        if error is not None:
-            attributes[name.ERROR_TYPE] = error["type"]
-        return self._span(
-            f"execute_tool {tool}",
-            call_span(self._run, call_id).span_id,
-            self._times(entry, data["duration_ms"]),
-            attributes,
-            error=None if error is None else self._content.error(error["type"], error["message"]),
-        )
+            if entry.kind is not EntryKind.TOOL_FINISHED:
+                continue
+            data = entry.data
+            call_id, tool, error = ToolCallId(data["call_id"]), data["tool"], data.get("error")
+            attributes: dict[str, Value] = {
+                name.OPERATION: "execute_tool",
+                name.LANGFUSE_TYPE: "tool",
+                name.TOOL_NAME: tool,
+                name.TOOL_TYPE: "function",
+                name.TOOL_CALL_ID: call_id,
+                name.TOOL_ATTEMPTS: data.get("metadata", {}).get("attempts", 1),
+            }
+            if self._content.shown:
+                attributes[name.TOOL_ARGUMENTS] = self._content.text(str(data.get("executed", data["arguments"])))
+                attributes[name.TOOL_RESULT] = self._content.json(data.get("content") if error is None else error)
+            if error is not None:
+                attributes[name.ERROR_TYPE] = error["type"]
+            yield self._span(
+                f"execute_tool {tool}",
+                call_span(self._run, call_id).span_id,
+                self._times(entry, data["duration_ms"]),
+                attributes,
+                error=None if error is None else self._content.error(error["type"], error["message"]),
+            )
 
     def _embeddings(self) -> Iterator[Span]:
         """Return the calls for vectors: in a tool call, at the run's start, and of what it remembered."""
@@ -359,15 +354,12 @@ def _said_in(facts: RunFacts) -> JsonValue:
     """Return everything that was said in a run, but for its system prompt."""
     trigger, result = facts.run.trigger, facts.run.result
     error = "" if result is None or result.error is None else result.error.message
-    entries = [_said_by(each) for each in facts.journal]
+    entries = [
+        [each.data["user"], *each.data.get("embeddings", ())] if each.kind is EntryKind.PROMPT_BUILT else each.data
+        for each in facts.journal
+    ]
     calls = [each.data for each in (*facts.failures, *facts.indexing)]
     return [trigger.payload, trigger.focus, "" if result is None else result.final_text, error, entries, calls]
-
-
-def _said_by(entry: JournalEntry) -> JsonValue:
-    if entry.kind is EntryKind.PROMPT_BUILT:
-        return [entry.data["user"], *entry.data.get("embeddings", ())]
-    return entry.data
 
 
 def _inside(within: tuple[datetime, datetime], end: datetime, duration_ms: int) -> tuple[datetime, datetime]:
@@ -379,19 +371,16 @@ def _inside(within: tuple[datetime, datetime], end: datetime, duration_ms: int) 
 
 
 def _cost(usage: JsonObject) -> dict[str, Value]:
-    """Return what a call cost, and how Langfuse adds it up."""
-    return {
-        name.COST: usage["cost"],
-        name.LANGFUSE_USAGE: _usage_details(usage),
-        name.LANGFUSE_COST: orjson.dumps({"total": usage["cost"]}).decode(),
-    }
-
-
-def _usage_details(usage: JsonObject) -> str:
-    """Return the tokens as Langfuse adds them up: those from a cache are not among the others."""
+    """Return what a call cost, and how Langfuse adds it up: tokens from a cache are not among the others there."""
     cached = usage["cached_tokens"]
     details = {"input": max(0, usage["prompt_tokens"] - cached), "output": usage["completion_tokens"]}
-    return orjson.dumps({**details, "input_cached_tokens": cached} if cached else details).decode()
+    if cached:
+        details["input_cached_tokens"] = cached
+    return {
+        name.COST: usage["cost"],
+        name.LANGFUSE_USAGE: orjson.dumps(details).decode(),
+        name.LANGFUSE_COST: orjson.dumps({"total": usage["cost"]}).decode(),
+    }
 
 
 def provider_of(model: str) -> str:
@@ -409,12 +398,3 @@ def _message(role: str, parts: list[JsonObject], finish: str = "") -> JsonObject
 
 def _text(content: str) -> JsonObject:
     return {"type": "text", "content": content}
-
-
-def _tool_request(call: JsonObject) -> JsonObject:
-    return {"type": "tool_call", "id": call["id"], "name": call["name"], "arguments": call["arguments"]}
-
-
-def _tool_response(data: JsonObject) -> JsonObject:
-    response: JsonValue = data.get("content") if "error" not in data else data["error"]
-    return {"type": "tool_call_response", "id": data["call_id"], "response": response}
