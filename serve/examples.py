@@ -261,7 +261,7 @@ _SAID: Mapping[Any, JsonObject] = {
 """Of each type what its example shows. What is left out of a required field is `_FIELDS`, or empty."""
 
 
-def _example(shape: Any, said: JsonObject) -> JsonObject:
+def example_of(shape: Any, said: JsonObject) -> JsonObject:
     """Return an object of a TypedDict of `wire`: what is said here, else of its type, else of the names of its required fields.
 
     Raises TypeError, or msgspec's ValidationError, if that does not fit the type.
@@ -285,9 +285,9 @@ def _completed(hint: Any, value: JsonValue) -> JsonValue:
     """Return the value of a field, with what is not said of the objects in it."""
     for kind in get_args(hint) if NoneType in get_args(hint) else (hint,):
         if isinstance(value, dict) and is_typeddict(kind):
-            return _example(kind, value)
+            return example_of(kind, value)
     if isinstance(value, list) and is_typeddict(get_args(hint)[0]):
-        return [_example(get_args(hint)[0], each) for each in value]
+        return [example_of(get_args(hint)[0], each) for each in value]
     return value
 
 
@@ -299,12 +299,12 @@ def _empty(hint: Any) -> JsonValue:
     if kind is Literal:
         return parts[0]
     if kind is list and parts[0] in _SAID:
-        return [_example(parts[0], {})]
-    return _example(kind, {}) if is_typeddict(kind) else kind()
+        return [example_of(parts[0], {})]
+    return example_of(kind, {}) if is_typeddict(kind) else kind()
 
 
 EXAMPLES: Mapping[str, Mapping[str, JsonValue]] = {
-    **{shape.__name__: {"value": _example(shape, {})} for shape in _SAID},
-    "NotReady": {"value": _example(wire.Health, {"ready": False, "parts": {"store": "ok", "directory": "starting"}})},
+    **{shape.__name__: {"value": example_of(shape, {})} for shape in _SAID},
+    "NotReady": {"value": example_of(wire.Health, {"ready": False, "parts": {"store": "ok", "directory": "starting"}})},
 }
 """By the name of the type, as the OpenAPI document's `components.examples` has them."""

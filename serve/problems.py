@@ -212,10 +212,24 @@ _RULES: Mapping[type[Exception], _ProblemRule] = {
 }
 
 
-def problem_of(error: OwlClawError) -> ProblemDetails:
-    """Return what HTTP says about the error: the rule of its nearest class in the table."""
+def problem_of(error: Exception, path: str = "") -> ProblemDetails:
+    """Return what HTTP says about the error: of ours the rule of its nearest class in the table, and what the router refuses at a path."""
+    if isinstance(error, RequestValidationError):
+        error = InvalidRequestError([_parameter(each) for each in error.errors()])
+    if isinstance(error, HTTPException):
+        if error.status_code == HTTPStatus.NOT_FOUND:
+            detail = f"there is nothing at {path}; /docs lists what there is"
+            return ProblemDetails(404, "unknown-path", "Not found", detail)
+        title = HTTPStatus(error.status_code).phrase
+        return ProblemDetails(error.status_code, "http", title, str(error.detail), headers=dict(error.headers or {}))
     rule = next(_RULES[kind] for kind in type(error).__mro__ if kind in _RULES)
     return ProblemDetails(rule.status, rule.kind, rule.title, str(error), rule.extras(error), rule.headers)
+
+
+def _parameter(error: JsonObject) -> Problem:
+    place, *path = [str(part) for part in error["loc"]]
+    given = f"; given: {error['input']}" if error.get("input") is not None else ""
+    return Problem(where=f"{place} {'.'.join(path)}".strip(), what=f"{error['msg']}{given}")
 
 
 def unexpected() -> ProblemDetails:
@@ -228,31 +242,8 @@ def unexpected() -> ProblemDetails:
     )
 
 
-def http_problem(error: HTTPException, path: str) -> ProblemDetails:
-    """Return the problem for what the router refuses, such as an unknown path."""
-    headers = dict(error.headers or {})
-    if error.status_code == HTTPStatus.NOT_FOUND:
-        return ProblemDetails(
-            404, "unknown-path", "Not found", f"there is nothing at {path}; /docs lists what there is"
-        )
-    title = HTTPStatus(error.status_code).phrase
-    return ProblemDetails(error.status_code, "http", title, str(error.detail), headers=headers)
-
-
 def wrong_method(method: str, path: str, methods: Collection[str]) -> ProblemDetails:
     """Return the problem for a method that a path does not take."""
     allowed = ", ".join(sorted(methods))
     detail = f"{path} does not take {method}; it takes {allowed}"
     return ProblemDetails(405, "wrong-method", "Method not allowed", detail, headers={"Allow": allowed})
-
-
-def parameter_problem(error: RequestValidationError) -> ProblemDetails:
-    """Return the problem for query parameters, path parameters and headers of the wrong shape."""
-    problems = [_parameter(each) for each in error.errors()]
-    return problem_of(InvalidRequestError(problems))
-
-
-def _parameter(error: JsonObject) -> Problem:
-    place, *path = [str(part) for part in error["loc"]]
-    given = f"; given: {error['input']}" if error.get("input") is not None else ""
-    return Problem(where=f"{place} {'.'.join(path)}".strip(), what=f"{error['msg']}{given}")
