@@ -1,4 +1,4 @@
-"""`owlclaw up --reload`: the runtime in a process of its own, which is started again when the application's code or settings change."""
+"""`owlclaw up --reload`: the runtime in a process of its own, which is restarted when the application's code or settings change."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from watchfiles import Change, DefaultFilter, watch
 from serve.shutdown import SignalEvent
 
 _CHECK_INTERVAL_MS = 500
-"""How often it is seen that the runtime has ended by itself."""
+"""How often it is checked whether the runtime has exited by itself."""
 _READ_AGAIN = ("agents", ".owlclaw")
-"""Folders of which nothing needs a start: definitions are read again while the runtime runs, data are its own."""
+"""Folders whose changes need no restart: definitions are reloaded while the runtime runs, data are its own."""
 
 Announce = Callable[[str], None]
 
 
 class Reloader:
-    """Runs a command until a signal ends both. A second signal is passed on, too, and ends the command at once."""
+    """Runs a command until a signal, which is passed on. A second signal is passed on too, and ends the command at once."""
 
     def __init__(self, command: Sequence[str], folder: Path, announce: Announce) -> None:
         self._command, self._folder, self._announce = tuple(command), folder.resolve(), announce
@@ -31,48 +31,45 @@ class Reloader:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
-        """Return the command's exit code, once it ended well by itself or a signal ended it. One that failed waits for a change."""
-        handlers = {each: signal.signal(each, self._pass_on) for each in (signal.SIGINT, signal.SIGTERM)}
+        """Return the command's exit code, once it ended with 0 or a signal ended it. After a failure it waits for a change."""
+
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            self._stopping.set()
+            if self._process is not None:
+                self._process.terminate()
+
+        handlers = {each: signal.signal(each, stop) for each in (signal.SIGINT, signal.SIGTERM)}
         try:
-            return self._run_again()
+            self._process, failed = self._start(), False
+            for changes in watch(
+                self._folder,
+                watch_filter=_Sources(self._folder),
+                stop_event=self._stopping,
+                rust_timeout=_CHECK_INTERVAL_MS,
+                yield_on_timeout=True,
+                raise_interrupt=False,
+            ):
+                if self._stopping.is_set():
+                    break
+                if changes:
+                    names = sorted({os.path.relpath(path, self._folder) for _, path in changes})
+                    self._announce(f"{', '.join(names)} changed: restarting …")
+                    self._process.terminate()
+                    self._process.wait()
+                    self._process, failed = self._start(), False
+                elif not failed and (code := self._process.poll()) is not None:
+                    if code == 0:
+                        return 0
+                    failed = True
+                    self._announce(f"exited with code {code}; it is restarted when a file in {self._folder} changes")
+            return self._process.wait()
         finally:
             for each, handler in handlers.items():
                 signal.signal(each, handler)
 
-    def _run_again(self) -> int:
-        self._process = self._start()
-        failed = False
-        for changes in watch(
-            self._folder,
-            watch_filter=_Sources(self._folder),
-            stop_event=self._stopping,
-            rust_timeout=_CHECK_INTERVAL_MS,
-            yield_on_timeout=True,
-            raise_interrupt=False,
-        ):
-            if self._stopping.is_set():
-                break
-            if changes:
-                names = sorted({os.path.relpath(path, self._folder) for _, path in changes})
-                self._announce(f"{', '.join(names)} changed: starting again …")
-                self._process.terminate()
-                self._process.wait()
-                self._process, failed = self._start(), False
-            elif not failed and (code := self._process.poll()) is not None:
-                if code == 0:
-                    return 0
-                failed = True
-                self._announce(f"ended with code {code}; it starts again when a file in {self._folder} changes")
-        return self._process.wait()
-
     def _start(self) -> subprocess.Popen[bytes]:
         """Start the command in a session of its own, so that Ctrl-C comes to it once: from here."""
         return subprocess.Popen(self._command, start_new_session=True)  # noqa: S603 - our own command line
-
-    def _pass_on(self, _number: int, _frame: FrameType | None) -> None:
-        self._stopping.set()
-        if self._process is not None:
-            self._process.terminate()
 
 
 class _Sources(DefaultFilter):

@@ -25,12 +25,12 @@ _PROBLEMS = {
     400: ("malformed-json", "the body is not JSON: unexpected character at line 1, column 14"),
     401: ("webhook-refused", "webhook of 'github' refused: the signature does not match"),
     404: ("not-found", "there is no run 'run_01kaexample'"),
-    408: ("body-timeout", "the body did not come within 30 seconds (http.body_timeout_seconds)"),
+    408: ("body-timeout", "the body was not received within 30 seconds (http.body_timeout_seconds)"),
     409: ("definition-error", "agents/assistant/SOUL.md: is empty (write who the agent is)"),
     413: ("body-too-large", "the body is over the limit of 1,048,576 bytes"),
     422: ("invalid-request", "body.fokus: unknown field (did you mean focus?)"),
     429: ("queue-full", "queue full: agent 'assistant' has 1,000 queued runs (limits.queued_runs)"),
-    500: ("unexpected", "the server failed in a way that is not foreseen; its log has the details"),
+    500: ("unexpected", "unexpected error in the server; its log has the details"),
     503: ("runtime-unavailable", "the runtime is starting"),
 }
 """The example of each status: the last part of its `type`, and its `detail`."""
