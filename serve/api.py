@@ -20,20 +20,17 @@ from owlclaw_ray.runtime.api import Runtime
 from owlclaw_ray.settings import BODY_TIMEOUT_SECONDS
 from serve.agents import AgentRoutes
 from serve.approvals import ApprovalRoutes
-from serve.batches import BatchRoutes
 from serve.body_limit import BODIES_AT_ONCE, BodyLimit
 from serve.body_schemas import SCHEMAS, name_enums
 from serve.callbacks import CallbackRoutes
-from serve.deliveries import DeliveryRoutes
 from serve.error_boundary import LastResort
 from serve.examples import EXAMPLES
 from serve.health import HealthProbes
 from serve.ledger import LedgerRoutes
 from serve.mcp import McpRoutes
 from serve.memories import MemoryRoutes
-from serve.metrics import MetricsRoutes
 from serve.origin_check import OriginCheck
-from serve.problems import http_problem, parameter_problem, problem_of
+from serve.problems import problem_of
 from serve.route_check import PathOperations, RouteCheck
 from serve.runs import RunRoutes
 from serve.schedules import ScheduleRoutes
@@ -80,8 +77,7 @@ def build_api(
     """Return the API.
 
     `clock` bounds `?wait=`. At most so many `streams` (event streams, and triggers with `?wait=`) are open at once; event streams send a
-    comment every `keep_alive_seconds`. `hosts` are names by which requests
-    may call the server beside those of the loopback.
+    comment every `keep_alive_seconds`. `hosts`: names that requests may call the server by, besides those of the loopback interface.
     """
     api = Api(title="OwlClaw", version=version("owlclaw-ray"), description=DESCRIPTION, redoc_url=None)
     places = OpenRequestLimit(streams)
@@ -91,27 +87,22 @@ def build_api(
     paths.add(api.router.routes)
     for resource in (
         triggers,
-        BatchRoutes(runtime),
         WebhookRoutes(runtime),
-        DeliveryRoutes(runtime),
         CallbackRoutes(runtime),
         RunRoutes(runtime, places, keep_alive_seconds),
         AgentRoutes(runtime),
         MemoryRoutes(runtime),
-        ScheduleRoutes(runtime.timetable, runtime.ring),
+        ScheduleRoutes(runtime),
         ApprovalRoutes(runtime),
         LedgerRoutes(runtime, clock),
         McpRoutes(runtime),
         HealthProbes(runtime),
-        MetricsRoutes(runtime),
     ):
         router = resource.router()
         paths.add(router.routes)
         api.include_router(router)
-    api.add_exception_handler(OwlClawError, _on_error)
-    api.add_exception_handler(HTTPException, _on_http_error)
-    api.add_exception_handler(RequestValidationError, _on_parameter_error)
-    api.add_exception_handler(ClientDisconnect, _on_disconnect)
+    for kind in (OwlClawError, HTTPException, RequestValidationError, ClientDisconnect):
+        api.add_exception_handler(kind, _on_error)
     api.add_middleware(BodyLimit, limit=body_limit_bytes, seconds=body_timeout_seconds, at_once=bodies_limit_bytes)
     api.add_middleware(RouteCheck, paths=paths)
     api.add_middleware(OriginCheck, hosts=hosts)
@@ -120,19 +111,6 @@ def build_api(
 
 
 async def _on_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, OwlClawError)
-    return problem_of(error).response(request.url.path)
-
-
-async def _on_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return http_problem(error, request.url.path).response(request.url.path)
-
-
-async def _on_parameter_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    return parameter_problem(error).response(request.url.path)
-
-
-async def _on_disconnect(_request: Request, _error: Exception) -> Response:
-    return Response(status_code=CLIENT_CLOSED_REQUEST)
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    return problem_of(error, request.url.path).response(request.url.path)

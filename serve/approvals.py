@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from msgspec import convert
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,86 +13,72 @@ from owlclaw_ray import wire
 from owlclaw_ray.domain.approval import ApprovalDecision, ApprovalStatus
 from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import ApprovalId, RunId
-from owlclaw_ray.runtime.api import Runtime
 from owlclaw_ray.store.queries import ApprovalFilter
-from serve import openapi
 from serve.errors import InvalidRequestError
-from serve.parameters import AgentQuery, Id, LimitQuery, RunQuery
+from serve.parameters import AgentQuery, Id, LimitQuery, RunQuery, agent_of, tenant_of
 from serve.representations import approval_body, json_response
 from serve.request_bodies import read_body
-from serve.tenancy import agent_of, tenant_of
+from serve.resource import JSON_BODY, Resource, answer, body, operation
 
 ApprovalIdPath = Annotated[Id, Path(description="An approval's id.", examples=["apr_19c0"])]
 
-DECISION_DESCRIPTION = """Allow the call, for this once or for its target as long as the agent stays in memory, or deny it.
 
-With `arguments` the call runs with these instead; they must fit the tool's schema (422). When the last open approval of the
-run is decided, the run goes on. The same decision again answers the same; another one than the first, or one after expiry,
-gets 409."""
-
-
-class ApprovalRoutes:
+class ApprovalRoutes(Resource):
     """The resource of approvals."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    tag = "approvals"
 
-    def router(self) -> APIRouter:
-        """Return the routes."""
-        router = APIRouter(prefix="/v1/approvals", tags=["approvals"], default_response_class=Response)
-        router.add_api_route(
-            "",
-            self.listing,
-            operation_id="list_approvals",
-            summary="Calls that wait for a person, newest first",
-            response_model=None,
-            responses={200: openapi.answer("Approvals", wire.Approvals), **openapi.problems(422, 500, 503)},
-        )
-        router.add_api_route(
-            "/{approval_id}",
-            self.one,
-            operation_id="get_approval",
-            summary="A call that waits, or waited, for a person",
-            response_model=None,
-            responses={200: openapi.answer("The approval", wire.Approval), **openapi.problems(404, 422, 500, 503)},
-        )
-        router.add_api_route(
-            "/{approval_id}/decision",
-            self.decide,
-            methods=["POST"],
-            operation_id="decide_approval",
-            summary="Allow or deny a call",
-            description=DECISION_DESCRIPTION,
-            response_model=None,
-            openapi_extra=openapi.DECISION_OPERATION,
-            responses={
-                200: openapi.answer("The decision stands", wire.Approval),
-                **openapi.problems(400, 404, 409, 408, 413, 422, 500, 503),
-            },
-        )
-        return router
-
-    async def listing(
+    @operation(
+        "GET /v1/approvals", "Calls that wait for a person, newest first", {200: answer("Approvals", wire.Approvals)}
+    )
+    async def list_approvals(
         self,
         request: Request,
         agent: AgentQuery = None,
         run: RunQuery = None,
-        status: Annotated[ApprovalStatus | None, Query(description="Only those that stand like this.")] = None,
+        status: Annotated[ApprovalStatus | None, Query(description="Only those in this state.")] = None,
         limit: LimitQuery = 100,
     ) -> Response:
-        """Return approvals, decided ones too unless a status is asked for."""
+        """Return approvals, including decided ones unless a status is asked for."""
         ref = None if agent is None else agent_of(request, agent)
         run_id = None if run is None else RunId(run)
         found = await self._runtime.approvals(ApprovalFilter(tenant_of(request), ref, run_id, status, limit))
         return json_response({"approvals": [approval_body(each) for each in found]})
 
-    async def one(self, request: Request, approval_id: ApprovalIdPath) -> Response:
+    @operation(
+        "GET /v1/approvals/{approval_id}",
+        "A call that waits, or waited, for a person",
+        {200: answer("The approval", wire.Approval)},
+        404,
+    )
+    async def get_approval(self, request: Request, approval_id: ApprovalIdPath) -> Response:
         """Return the approval."""
         approval = await self._runtime.approval(tenant_of(request), ApprovalId(approval_id))
         return json_response(approval_body(approval))
 
-    async def decide(self, request: Request, approval_id: ApprovalIdPath) -> Response:
-        """Settle the approval. Doing it again changes nothing."""
+    @operation(
+        "POST /v1/approvals/{approval_id}/decision",
+        "Allow or deny a call",
+        {200: answer("The decision stands", wire.Approval)},
+        *JSON_BODY,
+        404,
+        409,
+        extra=body(
+            wire.DecisionRequest,
+            {
+                "allow": {"decision": "allow_once", "by": "ada"},
+                "change": {"decision": "allow_once", "arguments": {"to": "ops@example.org"}},
+                "deny": {"decision": "deny", "reason": "not on a Friday"},
+            },
+        ),
+    )
+    async def decide_approval(self, request: Request, approval_id: ApprovalIdPath) -> Response:
+        """Allow the call, once or for its target as long as the agent stays in memory, or deny it.
+
+        With `arguments` the call runs with these instead; they must fit the tool's schema (422). When the last open approval of the
+        run is decided, the run continues. Repeating the decision returns the same answer; a different one, or one after expiry,
+        gets 409.
+        """
         asked = read_body(await request.body(), wire.DecisionRequest)
         if asked["decision"] == "deny" and "arguments" in asked:
             problem = Problem("body.arguments", "come with a denial", "leave them out, or allow the call")

@@ -1,9 +1,9 @@
-"""What request bodies may take: each of them, and all of them at once.
+"""Limits of request bodies: of each of them, and of all of them at once.
 
-A body of 1 MiB becomes 7 to 21 MB of objects while it is parsed, and holds up everything else in the process for that long. So those
-over 64 KiB (LARGE) are told from the others. What they may take together is bounded, and beyond it a request is answered 503 before
-its body is read. Of those that were read one is handed on at a time, with a rest behind it in which small requests are served: a
-handler parses at once what it is handed, and keeps it as text. Small bodies are bounded by the number of requests at once.
+A body of 1 MiB becomes 7 to 21 MB of objects while it is parsed, and blocks everything else in the process for that long. So bodies
+over 64 KiB (LARGE) share a budget of bytes: beyond it a request is answered 503 before its body is read. Of those that were read one
+is passed on at a time, with a pause after it in which small requests are served: a handler parses a body as soon as it gets it, and
+keeps it as text. Small bodies are bounded by the number of requests at once.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from serve.problems import problem_of
 
 BODIES_AT_ONCE = 32 * 1024 * 1024
 _REST_SECONDS = 25e-9
-"""Behind a large body, for each of its bytes: two to three times of what its parsing takes."""
+"""Pause after a large body, for each of its bytes: two to three times as long as parsing it takes."""
 _HANDLED = "owlclaw.body_handled"
 
 
 def body_handled(scope: Scope) -> None:
-    """Note that nothing of the request's body is kept any more, though the response is still to come."""
+    """Release the request's share of the budget before its response is sent."""
     release: Callable[[], None] | None = scope.get(_HANDLED)
     if release is not None:
         release()
@@ -49,7 +49,8 @@ class BodyLimit:
             return
         body = _Body(receive, self._limit, self._seconds, self._bodies)
         try:
-            body.expect(_content_length(scope))
+            length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+            body.expect(int(length) if length.isdigit() else 0)
         except (BodyTooLargeError, BodiesOverloadedError) as error:
             await problem_of(error).response(scope["path"])(scope, receive, send)
             return
@@ -61,7 +62,7 @@ class BodyLimit:
 
 
 class _LargeBodies:
-    """The bytes that large bodies take, and whose turn it is to be parsed."""
+    """The bytes that large bodies use, and a queue for parsing them one at a time."""
 
     def __init__(self, most: int) -> None:
         self._most, self._taken = most, 0
@@ -77,7 +78,7 @@ class _LargeBodies:
         self._taken -= size
 
     async def wait_for_turn(self, size: int) -> None:
-        """Return when the caller may parse that many bytes, and does so before it waits for anything."""
+        """Return when the caller may parse that many bytes, which it must do before it awaits anything."""
         loop = asyncio.get_running_loop()
         async with self._turn:
             await asyncio.sleep(max(0.0, self._rests_until - loop.time()))
@@ -94,7 +95,7 @@ class _Body:
         self._whole = False
 
     def expect(self, size: int) -> None:
-        """Take the place of a body of so many bytes; raises BodyTooLargeError, BodiesOverloadedError."""
+        """Reserve that many bytes in all; raises BodyTooLargeError, BodiesOverloadedError."""
         if size > self._limit:
             raise BodyTooLargeError(self._limit)
         if size > max(LARGE, self._taken):
@@ -104,7 +105,11 @@ class _Body:
     async def __call__(self) -> Message:
         if self._whole:
             return await self._receive()
-        message = await self._next()
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            raise BodyTimeoutError(self._seconds) from None
         self._size += len(message.get("body", b""))
         self.expect(self._size)
         self._whole = not message.get("more_body", False)
@@ -112,21 +117,7 @@ class _Body:
             await self._bodies.wait_for_turn(self._size)
         return message
 
-    async def _next(self) -> Message:
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                return await self._receive()
-        except TimeoutError:
-            raise BodyTimeoutError(self._seconds) from None
-
     def release(self) -> None:
-        """Give the place to others; again it does nothing."""
+        """Give the bytes back; does nothing the second time."""
         self._bodies.give_back(self._taken)
         self._taken = 0
-
-
-def _content_length(scope: Scope) -> int:
-    for name, value in scope["headers"]:
-        if name == b"content-length":
-            return int(value) if value.isdigit() else 0
-    return 0

@@ -1,87 +1,59 @@
-"""/v1/callbacks: what is told of runs' ends."""
+"""/v1/callbacks: webhooks that are sent when runs end."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
 from owlclaw_ray.domain.callback import CallbackStatus
 from owlclaw_ray.ids import CallbackId, RunId
-from owlclaw_ray.runtime.api import Runtime
 from owlclaw_ray.store.queries import CallbackFilter
-from serve import openapi
-from serve.parameters import AgentQuery, Id, LimitQuery, RunQuery
+from serve.parameters import AgentQuery, Id, LimitQuery, RunQuery, agent_of, tenant_of
 from serve.representations import callback_body, json_response
-from serve.tenancy import agent_of, tenant_of
+from serve.resource import Resource, answer, operation
 
 CallbackIdPath = Annotated[Id, Path(description="A callback's id.", examples=["cb_0123456789abcdef0123456789"])]
 
 
-class CallbackRoutes:
+class CallbackRoutes(Resource):
     """The resource of callbacks."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    tag = "webhooks"
 
-    def router(self) -> APIRouter:
-        """Return the routes."""
-        router = APIRouter(prefix="/v1/callbacks", tags=["webhooks"], default_response_class=Response)
-        router.add_api_route(
-            "",
-            self.listing,
-            operation_id="list_callbacks",
-            summary="What is told of runs' ends, newest first",
-            response_model=None,
-            responses={200: openapi.answer("Callbacks", wire.Callbacks), **openapi.problems(422, 500, 503)},
-        )
-        router.add_api_route(
-            "/{callback_id}",
-            self.one,
-            operation_id="get_callback",
-            summary="What is told of a run's end to one address",
-            response_model=None,
-            responses={200: openapi.answer("The callback", wire.Callback), **openapi.problems(404, 422, 500, 503)},
-        )
-        router.add_api_route(
-            "/{callback_id}/redelivery",
-            self.send_again,
-            methods=["POST"],
-            operation_id="redeliver_callback",
-            summary="Send a callback again",
-            description="One that is dead, or was delivered, with as many attempts as at first.",
-            response_model=None,
-            responses={
-                200: openapi.answer("It is going to be sent", wire.Callback),
-                **openapi.problems(404, 409, 422, 500, 503),
-            },
-        )
-        return router
-
-    async def listing(
+    @operation("GET /v1/callbacks", "Callbacks, newest first", {200: answer("Callbacks", wire.Callbacks)})
+    async def list_callbacks(
         self,
         request: Request,
         agent: AgentQuery = None,
         run: RunQuery = None,
-        status: Annotated[CallbackStatus | None, Query(description="Only those that stand like this.")] = None,
+        status: Annotated[CallbackStatus | None, Query(description="Only those in this state.")] = None,
         limit: LimitQuery = 100,
     ) -> Response:
-        """Return callbacks."""
+        """Return the webhooks that are sent when runs end."""
         ref = None if agent is None else agent_of(request, agent)
         run_id = None if run is None else RunId(run)
         where = CallbackFilter(tenant_of(request), ref, run_id, status, limit)
         found = await self._runtime.outbox.callbacks(where)
         return json_response({"callbacks": [callback_body(each) for each in found]})
 
-    async def one(self, request: Request, callback_id: CallbackIdPath) -> Response:
-        """Return the callback."""
+    @operation("GET /v1/callbacks/{callback_id}", "A callback", {200: answer("The callback", wire.Callback)}, 404)
+    async def get_callback(self, request: Request, callback_id: CallbackIdPath) -> Response:
+        """Return the webhook that is sent to one address when a run ends, and how far its delivery is."""
         found = await self._runtime.outbox.callback(tenant_of(request), CallbackId(callback_id))
         return json_response(callback_body(found))
 
-    async def send_again(self, request: Request, callback_id: CallbackIdPath) -> Response:
-        """Have the callback sent again."""
+    @operation(
+        "POST /v1/callbacks/{callback_id}/redelivery",
+        "Send a callback again",
+        {200: answer("It will be sent", wire.Callback)},
+        404,
+        409,
+    )
+    async def redeliver_callback(self, request: Request, callback_id: CallbackIdPath) -> Response:
+        """Send one that is dead or delivered again, with as many attempts as the first time."""
         pending = await self._runtime.outbox.send_again(tenant_of(request), CallbackId(callback_id))
         return json_response(callback_body(pending))

@@ -1,14 +1,14 @@
 """Requests that HTTP itself refuses, before the runtime sees them.
 
 RetryableError
-└── BodiesOverloadedError  large bodies take as much as they may; this one was not read
+└── BodiesOverloadedError  large bodies use all the memory for them; this one was not read
 UserError
 ├── MalformedJsonError   the body is not JSON
-├── InvalidRequestError  it is JSON, or a header or parameter, of the wrong shape; says every problem at once
+├── InvalidRequestError  it is JSON, or a header or parameter, that is not valid; has every problem at once
 ├── BodyTooLargeError    the body is over the limit; the rest of it was not read
-└── BodyTimeoutError     the body did not come in time
+└── BodyTimeoutError     the body was not received in time
 RetryableError
-└── TooManyStreamsError  as many event streams and waiting triggers are open as may be
+└── TooManyStreamsError  the limit of open event streams and waiting triggers is reached
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MalformedJsonError(UserError):
 
 
 class InvalidRequestError(UserError):
-    """Parts of the request have the wrong shape."""
+    """Parts of the request are not valid."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -42,14 +42,14 @@ class InvalidRequestError(UserError):
 
 
 class BodiesOverloadedError(RetryableError):
-    """Bodies of other requests take all that large ones may take at once."""
+    """Bodies of other requests use all the memory for large ones."""
 
     def __init__(self) -> None:
         super().__init__("too many large bodies at once (http.bodies_limit_bytes): send it again later")
 
 
 class BodyTooLargeError(UserError):
-    """The body is larger than this server takes."""
+    """The body is larger than this server accepts."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -59,19 +59,18 @@ class BodyTooLargeError(UserError):
 
 
 class BodyTimeoutError(UserError):
-    """The body was not there after `seconds`."""
+    """The body was not complete after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        super().__init__(f"the body did not come within {seconds:g} seconds (http.body_timeout_seconds)")
+        super().__init__(f"the body was not received within {seconds:g} seconds (http.body_timeout_seconds)")
 
 
 class TooManyStreamsError(RetryableError):
-    """`limit` requests of this server that stay open are open."""
+    """`limit` event streams and triggers with `?wait=` are open."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         super().__init__(
-            f"{limit:,} event streams and triggers with wait are open, and no more may be (http.streams); try again later, "
-            "or ask for the run from time to time"
+            f"too many streams: {limit:,} event streams and triggers with wait are open (http.streams); try again later, or poll the run"
         )

@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.errors import Problem, RetryableError
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.runtime.api import Runtime
@@ -21,7 +20,7 @@ from serve.representations import event_body
 from serve.streams import KeepAliveTimer, OpenRequestLimit
 
 LAST_EVENT_ID = 999_999_999
-"""The highest that is read."""
+"""The highest `Last-Event-ID`."""
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -31,10 +30,10 @@ _KEEP_ALIVE = b": keep-alive\n\n"
 
 
 class EventStream(Response):
-    """The run's events behind `after` as they are committed, then `event: end`, with comments between them.
+    """The run's events after `after` as they are committed, then `event: end`, with comments between them.
 
-    A run that there is not, a store that does not answer and too many streams are problems as of any request. When the store
-    fails later, the stream ends without `end`: the client comes back with Last-Event-ID and misses nothing.
+    An unknown run, an unavailable store and too many streams are answered with problems, as for any request. When the store
+    fails later, the stream ends without `end`: the client reconnects with Last-Event-ID and misses nothing.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class EventStream(Response):
         self.background = None
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
-        """Stream until the run is over or the client has gone."""
+        """Stream until the run is over or the client disconnects."""
         with self._places.one():
             async with AsyncExitStack() as following:
                 async with self._places.opening:
@@ -61,7 +60,13 @@ class EventStream(Response):
                     )
                     first = await follower.next(0)
                     await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
-                gone = asyncio.create_task(_wait_for_disconnect(receive, follower))
+
+                async def nudge_on_disconnect() -> None:
+                    while (await receive())["type"] != "http.disconnect":
+                        continue
+                    follower.nudge()
+
+                gone = asyncio.create_task(nudge_on_disconnect())
                 try:
                     with self._pulse.beating(follower):
                         await _stream_entries(first, follower, gone, send)
@@ -72,7 +77,12 @@ class EventStream(Response):
 
 async def _stream_entries(watched: RunProgress, follower: RunFollower, gone: asyncio.Task[None], send: Send) -> None:
     while not gone.done():
-        body = b"".join(map(_event, watched.entries)) + (_end(watched) if watched.over else b"")
+        body = b"".join(
+            b"id: %d\nevent: %s\ndata: %s\n\n" % (each.seq, each.kind.value.encode(), orjson.dumps(event_body(each)))
+            for each in watched.entries
+        )
+        if watched.over:
+            body += b"event: end\ndata: %s\n\n" % orjson.dumps({"status": watched.status.value})
         await send({"type": "http.response.body", "body": body or _KEEP_ALIVE, "more_body": True})
         if watched.over:
             return
@@ -84,12 +94,6 @@ async def _stream_entries(watched: RunProgress, follower: RunFollower, gone: asy
             return
 
 
-async def _wait_for_disconnect(receive: Receive, follower: RunFollower) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        continue
-    follower.nudge()
-
-
 def last_event_id(request: Request) -> int:
     """Return the header Last-Event-ID, 0 without one; raises InvalidRequestError."""
     text = request.headers.get("last-event-id")
@@ -98,11 +102,3 @@ def last_event_id(request: Request) -> int:
     if text.isascii() and text.isdigit() and len(text) < 10:
         return int(text)
     raise InvalidRequestError([Problem("header Last-Event-ID", f"is {text!r}", "the `id` of an event of this stream")])
-
-
-def _event(entry: JournalEntry) -> bytes:
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (entry.seq, entry.kind.value.encode(), orjson.dumps(event_body(entry)))
-
-
-def _end(watched: RunProgress) -> bytes:
-    return b"event: end\ndata: %s\n\n" % orjson.dumps({"status": watched.status.value})

@@ -1,53 +1,50 @@
-"""/healthz and /readyz."""
+"""/healthz, /readyz and /metrics."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
 from starlette.responses import Response
 
 from owlclaw_ray import wire
-from owlclaw_ray.runtime.api import Runtime
-from serve import openapi
+from owlclaw_ray.domain.json import JsonObject
 from serve.problems import RETRY_AFTER
 from serve.representations import json_response
+from serve.resource import Resource, answer, operation
+
+_METRICS: JsonObject = {
+    "description": "The text format of Prometheus",
+    "content": {
+        "text/plain": {
+            "schema": {"type": "string"},
+            "example": '# TYPE owlclaw_runs gauge\nowlclaw_runs{status="queued"} 3.0\n',
+        }
+    },
+}
 
 
-class HealthProbes:
-    """The two probes of an orchestrator."""
+class HealthProbes(Resource):
+    """The probes of an orchestrator, and the metrics of the whole runtime, whichever replica is asked."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    tag = "health"
 
-    def router(self) -> APIRouter:
-        """Return the routes."""
-        router = APIRouter(tags=["health"], default_response_class=Response)
-        router.add_api_route(
-            "/healthz",
-            self.alive,
-            operation_id="get_liveness",
-            summary="Whether this process answers",
-            response_model=None,
-            responses={200: openapi.answer("It does", wire.Liveness)},
-        )
-        router.add_api_route(
-            "/readyz",
-            self.ready,
-            operation_id="get_readiness",
-            summary="Whether triggers are accepted",
-            response_model=None,
-            responses={
-                200: openapi.answer("Ready", wire.Health),
-                503: openapi.answer("Not ready; `parts` says why", wire.Health, example="NotReady"),
-            },
-        )
-        return router
-
-    async def alive(self) -> Response:
+    @operation("GET /healthz", "Whether this process answers", {200: answer("It does", wire.Liveness)})
+    async def get_liveness(self) -> Response:
         """Answer without asking anything else of the system."""
         return json_response({"status": "ok"})
 
-    async def ready(self) -> Response:
+    @operation(
+        "GET /readyz",
+        "Whether triggers are accepted",
+        {200: answer("Ready", wire.Health), 503: answer("Not ready; `parts` says why", wire.Health, "NotReady")},
+    )
+    async def get_readiness(self) -> Response:
         """Answer for all parts; 503 takes this server out of a load balancer."""
         health = await self._runtime.health()
         body = {"ready": health.ready, "parts": health.parts}
         return json_response(body) if health.ready else json_response(body, 503, RETRY_AFTER)
+
+    @operation("GET /metrics", "Metrics for Prometheus", {200: _METRICS}, 500)
+    async def get_metrics(self) -> Response:
+        """Return the metrics of all parts; `owlclaw_up` says which of them answered."""
+        from owlclaw_ray.telemetry.metrics.exposition import CONTENT_TYPE, text_of
+
+        return Response(text_of(await self._runtime.metrics()), media_type=CONTENT_TYPE)

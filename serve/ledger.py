@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from pydantic import BaseModel, Field, StringConstraints
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,8 +16,7 @@ from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runtime.api import Runtime
 from owlclaw_ray.store.queries import LedgerFilter
-from serve import openapi
-from serve.parameters import AgentPath, AgentQuery, Id, Moment
+from serve.parameters import AgentPath, AgentQuery, Id, Moment, agent_of, tenant_of
 from serve.representations import (
     HEAD_PATTERN,
     PLACE_PATTERN,
@@ -28,7 +27,7 @@ from serve.representations import (
     place_of,
     verification_body,
 )
-from serve.tenancy import agent_of, tenant_of
+from serve.resource import Resource, answer, operation
 
 _MAX_HEADS = 100
 
@@ -76,71 +75,50 @@ class SinceQuery(BaseModel):
     )
 
 
-class LedgerRoutes:
-    """The resource of ledger records. `clock` says when the heads are what they are."""
+class LedgerRoutes(Resource):
+    """The resource of ledger records. `clock` says at what time the heads are read."""
+
+    tag = "ledger"
 
     def __init__(self, runtime: Runtime, clock: Clock) -> None:
-        self._runtime, self._clock = runtime, clock
+        super().__init__(runtime)
+        self._clock = clock
 
-    def router(self) -> APIRouter:
-        """Return the routes."""
-        router = APIRouter(prefix="/v1", tags=["ledger"], default_response_class=Response)
-        found = openapi.answer("Ledger records", wire.Ledger)
-        router.add_api_route(
-            "/ledger",
-            self.all,
-            operation_id="list_ledger_records",
-            summary="Audit records, oldest first",
-            response_model=None,
-            responses={200: found, **openapi.problems(422, 500, 503)},
-        )
-        router.add_api_route(
-            "/ledger/verification",
-            self.verification,
-            operation_id="verify_ledger",
-            summary="Whether the ledger's hash chains hold",
-            response_model=None,
-            responses={
-                200: openapi.answer("What came of following all chains", wire.LedgerVerification),
-                **openapi.problems(422, 500, 503),
-            },
-        )
-        router.add_api_route(
-            "/ledger/heads",
-            self.heads,
-            operation_id="list_ledger_heads",
-            summary="The ends of the ledger's chains",
-            response_model=None,
-            responses={200: openapi.answer("The ends", wire.LedgerHeads), **openapi.problems(422, 500, 503)},
-        )
-        router.add_api_route(
-            "/agents/{agent}/ledger",
-            self.of_agent,
-            operation_id="list_agent_ledger_records",
-            summary="An agent's audit records, oldest first",
-            response_model=None,
-            responses={200: found, **openapi.problems(404, 422, 500, 503)},
-        )
-        return router
-
-    async def all(self, request: Request, query: Annotated[TenantLedgerQuery, Query()]) -> Response:
-        """Return the records of all agents, or of one, be it known or not."""
+    @operation("GET /v1/ledger", "Audit records, oldest first", {200: answer("Ledger records", wire.Ledger)})
+    async def list_ledger_records(self, request: Request, query: Annotated[TenantLedgerQuery, Query()]) -> Response:
+        """Return the records of all agents, or of one, known or not."""
         ref = None if query.agent is None else agent_of(request, query.agent)
         return await self._records(query.of(tenant_of(request), ref))
 
-    async def of_agent(self, request: Request, agent: AgentPath, query: Annotated[LedgerQuery, Query()]) -> Response:
+    @operation(
+        "GET /v1/agents/{agent}/ledger",
+        "An agent's audit records, oldest first",
+        {200: answer("Ledger records", wire.Ledger)},
+        404,
+    )
+    async def list_agent_ledger_records(
+        self, request: Request, agent: AgentPath, query: Annotated[LedgerQuery, Query()]
+    ) -> Response:
         """Return the records of one agent."""
         ref = agent_of(request, agent)
         await self._runtime.agent(ref)
         return await self._records(query.of(ref.tenant, ref))
 
-    async def heads(self, request: Request) -> Response:
-        """Return the ends of all chains."""
+    @operation(
+        "GET /v1/ledger/heads", "The heads of the ledger's hash chains", {200: answer("The heads", wire.LedgerHeads)}
+    )
+    async def list_ledger_heads(self, request: Request) -> Response:
+        """Return the last record of each chain."""
         tenant = tenant_of(request)
         return json_response(heads_body(tenant, await self._runtime.ledger_chains(tenant), self._clock.now()))
 
-    async def verification(self, request: Request, query: Annotated[SinceQuery, Query()]) -> Response:
-        """Follow all chains, record by record."""
+    @operation(
+        "GET /v1/ledger/verification",
+        "Verify the ledger's hash chains",
+        {200: answer("What was found in all chains", wire.LedgerVerification)},
+    )
+    async def verify_ledger(self, request: Request, query: Annotated[SinceQuery, Query()]) -> Response:
+        """Verify all chains, record by record."""
         tenant = tenant_of(request)
         since = [head_of(tenant, each) for each in query.since]
         return json_response(verification_body(await self._runtime.verify_ledger(tenant, since)))

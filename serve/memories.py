@@ -1,23 +1,21 @@
-"""/v1/agents/{agent}/memories: what an agent remembers, for people to see and to put right."""
+"""/v1/agents/{agent}/memories: what an agent remembers, for people to read and correct."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
 from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.runtime.api import Runtime
-from serve import openapi
 from serve.errors import InvalidRequestError
-from serve.parameters import AgentPath, Id, LimitQuery
+from serve.parameters import AgentPath, Id, LimitQuery, agent_of
 from serve.representations import found_body, json_response, memories_body, memory_body, memory_stats_body
 from serve.request_bodies import read_body
-from serve.tenancy import agent_of
+from serve.resource import IDEMPOTENCY_KEY, JSON_BODY, Resource, answer, body, operation
 from serve.trigger_request import parse_idempotency_key
 
 MemoryPath = Annotated[Id, Path(description="A memory's id.", examples=["mem_0123456789abcdef0123456789"])]
@@ -26,127 +24,21 @@ AfterQuery = Annotated[Id | None, Query(description="Go on after this memory: th
 TagsQuery = Annotated[
     list[Id] | None, Query(alias="tag", description="Only those with this tag; all of them, if repeated.")
 ]
-ByQuery = Annotated[Id, Query(description="Who has it done, for the ledger.", examples=["ana"])]
-
-REMEMBER_DESCRIPTION = """Store a memory, as the agent's own tool `remember` does. What is equal to an active one but for its form is merged
-into it.
-
-It is on the disk before the answer, and the agent's next recall finds it. With an `Idempotency-Key`, the same request again stores
-nothing and gets the same answer."""
-EDIT_DESCRIPTION = """What is left out stays. With `old_content` or `old_tags`, what was read, nothing is changed if the memory has
-others by now: 409."""
+ByQuery = Annotated[Id, Query(description="Who requests it, for the ledger.", examples=["ana"])]
 
 
-class MemoryRoutes:
+class MemoryRoutes(Resource):
     """The resource of memories."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    tag = "memories"
 
-    def router(self) -> APIRouter:
-        """Return the routes."""
-        router = APIRouter(prefix="/v1/agents/{agent}/memories", tags=["memories"], default_response_class=Response)
-        self._reading(router)
-        self._writing(router)
-        return router
-
-    def _reading(self, router: APIRouter) -> None:
-        router.add_api_route(
-            "",
-            self.listing,
-            operation_id="list_memories",
-            summary="What an agent remembers, oldest first",
-            response_model=None,
-            responses={200: openapi.answer("Memories", wire.Memories), **openapi.problems(404, 422, 500, 503)},
-        )
-        router.add_api_route(
-            "/search",
-            self.search,
-            operation_id="search_memories",
-            summary="What an agent would recall for a query, best first",
-            response_model=None,
-            responses={200: openapi.answer("Memories", wire.FoundMemories), **openapi.problems(404, 422, 500, 503)},
-        )
-        router.add_api_route(
-            "/stats",
-            self.stats,
-            operation_id="get_memory_stats",
-            summary="How much an agent remembers, and what is wrong with its files",
-            response_model=None,
-            responses={200: openapi.answer("Figures", wire.MemoryStats), **openapi.problems(404, 422, 500, 503)},
-        )
-        router.add_api_route(
-            "/{memory_id}",
-            self.one,
-            operation_id="get_memory",
-            summary="A memory, active or archived",
-            response_model=None,
-            responses={200: openapi.answer("The memory", wire.Memory), **openapi.problems(404, 422, 500, 503)},
-        )
-
-    def _writing(self, router: APIRouter) -> None:
-        router.add_api_route(
-            "",
-            self.remember,
-            methods=["POST"],
-            status_code=201,
-            operation_id="create_memory",
-            summary="Have an agent remember something",
-            description=REMEMBER_DESCRIPTION,
-            response_model=None,
-            openapi_extra=openapi.IDEMPOTENT | openapi.body("MemoryRequest"),
-            responses={
-                201: openapi.answer("It is stored", wire.Memory),
-                **openapi.problems(400, 404, 408, 413, 422, 500, 503),
-            },
-        )
-        router.add_api_route(
-            "/archive",
-            self.archive,
-            methods=["POST"],
-            operation_id="archive_memories",
-            summary="Move memories to the archive, where they are not recalled",
-            response_model=None,
-            openapi_extra=openapi.body("ArchiveRequest"),
-            responses={
-                200: openapi.answer("Those that were moved", wire.ArchivedMemories),
-                **openapi.problems(400, 404, 408, 413, 422, 500, 503),
-            },
-        )
-        router.add_api_route(
-            "/reindex",
-            self.reindex,
-            methods=["POST"],
-            operation_id="reindex_memories",
-            summary="Make the index anew from MEMORY.md",
-            response_model=None,
-            responses={200: openapi.answer("It is made", wire.Reindexed), **openapi.problems(404, 422, 500, 503)},
-        )
-        router.add_api_route(
-            "/{memory_id}",
-            self.edit,
-            methods=["PATCH"],
-            operation_id="update_memory",
-            summary="Change the text of an active memory, its tags, or both",
-            description=EDIT_DESCRIPTION,
-            response_model=None,
-            openapi_extra=openapi.body("MemoryChange"),
-            responses={
-                200: openapi.answer("It is changed", wire.Memory),
-                **openapi.problems(400, 404, 409, 408, 413, 422, 500, 503),
-            },
-        )
-        router.add_api_route(
-            "/{memory_id}",
-            self.delete,
-            methods=["DELETE"],
-            operation_id="delete_memory",
-            summary="Remove a memory for good, active or archived",
-            response_model=None,
-            responses={200: openapi.answer("It was this", wire.Memory), **openapi.problems(404, 422, 500, 503)},
-        )
-
-    async def listing(
+    @operation(
+        "GET /v1/agents/{agent}/memories",
+        "An agent's memories, oldest first",
+        {200: answer("Memories", wire.Memories)},
+        404,
+    )
+    async def list_memories(
         self,
         request: Request,
         agent: AgentPath,
@@ -159,7 +51,13 @@ class MemoryRoutes:
         found = await self._runtime.memory.memories(agent_of(request, agent), archived=archived)
         return json_response(memories_body(found, after, limit))
 
-    async def search(
+    @operation(
+        "GET /v1/agents/{agent}/memories/search",
+        "The memories that an agent would recall for a query, best first",
+        {200: answer("Memories", wire.FoundMemories)},
+        404,
+    )
+    async def search_memories(
         self,
         request: Request,
         agent: AgentPath,
@@ -178,35 +76,87 @@ class MemoryRoutes:
         )
         return json_response(found_body(found, explained=explain))
 
-    async def stats(self, request: Request, agent: AgentPath) -> Response:
+    @operation(
+        "GET /v1/agents/{agent}/memories/stats",
+        "How much an agent remembers, and what is wrong with its files",
+        {200: answer("Figures", wire.MemoryStats)},
+        404,
+    )
+    async def get_memory_stats(self, request: Request, agent: AgentPath) -> Response:
         """Return the figures of the agent's memory."""
         return json_response(memory_stats_body(await self._runtime.memory.stats(agent_of(request, agent))))
 
-    async def one(self, request: Request, agent: AgentPath, memory_id: MemoryPath) -> Response:
+    @operation(
+        "GET /v1/agents/{agent}/memories/{memory_id}",
+        "A memory, active or archived",
+        {200: answer("The memory", wire.Memory)},
+        404,
+    )
+    async def get_memory(self, request: Request, agent: AgentPath, memory_id: MemoryPath) -> Response:
         """Return the memory."""
         return json_response(
             memory_body(await self._runtime.memory.memory(agent_of(request, agent), MemoryId(memory_id)))
         )
 
-    async def remember(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
-        """Store a memory."""
+    @operation(
+        "POST /v1/agents/{agent}/memories",
+        "Store a memory",
+        {201: answer("It is stored", wire.Memory)},
+        *JSON_BODY,
+        404,
+        extra=body(wire.MemoryRequest) | {"parameters": [IDEMPOTENCY_KEY]},
+    )
+    async def create_memory(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
+        """Store a memory, as the agent's own tool `remember` does. One that differs from an active memory only in form is merged into it.
+
+        It is on the disk before the answer, and the agent's next recall finds it. With an `Idempotency-Key`, the same request again
+        stores nothing and gets the same answer.
+        """
         new, key = read_body(await request.body(), wire.MemoryRequest), parse_idempotency_key(request)
         ref, tags = agent_of(request, agent), tuple(dict.fromkeys(new.get("tags", ())))
         stored = await self._runtime.memory.remember(ref, new["content"], tags, by=by, idempotency_key=key)
         return json_response(memory_body(stored), 201)
 
-    async def archive(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
-        """Move memories to the archive."""
+    @operation(
+        "POST /v1/agents/{agent}/memories/archive",
+        "Move memories to the archive, where they are not recalled",
+        {200: answer("Those that were moved", wire.ArchivedMemories)},
+        *JSON_BODY,
+        404,
+        extra=body(wire.ArchiveRequest),
+    )
+    async def archive_memories(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
+        """Archive the memories, and return those that were active."""
         chosen = read_body(await request.body(), wire.ArchiveRequest)["memory_ids"]
         moved = await self._runtime.memory.archive(agent_of(request, agent), tuple(map(MemoryId, chosen)), by=by)
         return json_response({"memories": [memory_body(memory) for memory in moved]})
 
-    async def reindex(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
-        """Make the index anew."""
+    @operation(
+        "POST /v1/agents/{agent}/memories/reindex",
+        "Rebuild the index from MEMORY.md",
+        {200: answer("It is rebuilt", wire.Reindexed)},
+        404,
+    )
+    async def reindex_memories(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
+        """Rebuild the index."""
         return json_response({"indexed": await self._runtime.memory.reindex(agent_of(request, agent), by=by)})
 
-    async def edit(self, request: Request, agent: AgentPath, memory_id: MemoryPath, by: ByQuery = "") -> Response:
-        """Change a memory."""
+    @operation(
+        "PATCH /v1/agents/{agent}/memories/{memory_id}",
+        "Change the text of an active memory, its tags, or both",
+        {200: answer("It is changed", wire.Memory)},
+        *JSON_BODY,
+        404,
+        409,
+        extra=body(wire.MemoryChange),
+    )
+    async def update_memory(
+        self, request: Request, agent: AgentPath, memory_id: MemoryPath, by: ByQuery = ""
+    ) -> Response:
+        """Change the memory; what is left out stays.
+
+        With `old_content` or `old_tags`, what was read, nothing is changed if the memory has others by now: 409.
+        """
         change = read_body(await request.body(), wire.MemoryChange)
         if change.keys().isdisjoint({"content", "tags"}):
             raise InvalidRequestError([Problem("body", "changes nothing", "give content, tags, or both")])
@@ -222,8 +172,16 @@ class MemoryRoutes:
         )
         return json_response(memory_body(edited))
 
-    async def delete(self, request: Request, agent: AgentPath, memory_id: MemoryPath, by: ByQuery = "") -> Response:
-        """Remove a memory."""
+    @operation(
+        "DELETE /v1/agents/{agent}/memories/{memory_id}",
+        "Delete a memory, active or archived",
+        {200: answer("The memory that was deleted", wire.Memory)},
+        404,
+    )
+    async def delete_memory(
+        self, request: Request, agent: AgentPath, memory_id: MemoryPath, by: ByQuery = ""
+    ) -> Response:
+        """Delete the memory, and return it."""
         return json_response(
             memory_body(await self._runtime.memory.delete(agent_of(request, agent), MemoryId(memory_id), by=by))
         )

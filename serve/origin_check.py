@@ -1,4 +1,4 @@
-"""Refuses what a web page of somebody else sends to this server, which trusts everybody on its machine.
+"""Refuses requests from web pages of other origins: this server trusts every process on its machine.
 
 A page can send requests to 127.0.0.1 from its visitor's browser, and by DNS rebinding (its own name, resolved to 127.0.0.1) read the
 answers too. Browsers say where such requests come from: in `Host`, `Origin` and `Sec-Fetch-Site`, which pages cannot forge.
@@ -17,7 +17,7 @@ from serve.problems import ProblemDetails
 
 _OWN_SITES = {"", "same-origin", "none"}
 _REMEMBERED = 64
-"""Hosts whose answer is kept: most requests name the same."""
+"""Hosts in the cache: most requests name the same."""
 
 
 class OriginCheck:
@@ -50,10 +50,10 @@ class OriginCheck:
                 f"this server is not {host!r}: ask it by a loopback address, or name the host under http.allowed_hosts in "
                 "owlclaw.yaml if a proxy in front of it is known by that name"
             )
-            return ProblemDetails(421, "misdirected-request", "Another host is meant", detail)
+            return ProblemDetails(421, "misdirected-request", "The request is for another host", detail)
         if (origin and origin.lower().partition("://")[2] != host.lower()) or site not in _OWN_SITES:
             detail = f"pages of {origin or 'other sites'} must not use this server"
-            return ProblemDetails(403, "foreign-origin", "A web page of another origin", detail)
+            return ProblemDetails(403, "foreign-origin", "Requests of other origins are refused", detail)
         return None
 
     def _names_this_server(self, host: str) -> bool:

@@ -63,7 +63,7 @@ RETRY_AFTER = {"Retry-After": "1"}
 
 
 class ProblemDetails(Struct, frozen=True):
-    """An error as HTTP says it."""
+    """An error as an HTTP response."""
 
     status: int
     kind: str
@@ -125,7 +125,7 @@ _RULES: Mapping[type[Exception], _ProblemRule] = {
     MemoryChangedError: _ProblemRule(
         409,
         "memory-changed",
-        "The memory was changed meanwhile",
+        "The memory was changed in the meantime",
         lambda e: {"memory_id": e.memory_id, "fields": list(e.fields)},
     ),
     ScheduleClosedError: _ProblemRule(
@@ -135,27 +135,27 @@ _RULES: Mapping[type[Exception], _ProblemRule] = {
         lambda e: {"schedule_id": e.schedule_id, "schedule_status": e.status},
     ),
     TooManySchedulesError: _ProblemRule(
-        409, "too-many-schedules", "The agent has its fill of schedules", lambda e: {"agent": e.agent, "limit": e.limit}
+        409, "too-many-schedules", "The agent has too many schedules", lambda e: {"agent": e.agent, "limit": e.limit}
     ),
     SettledError: _ProblemRule(
         409,
         "settled",
-        "This cannot be repeated",
+        "It cannot be delivered again",
         lambda e: {"kind": e.kind, "id": e.id, "settled_status": e.status, "why": e.why},
     ),
-    BudgetExhaustedError: _ProblemRule(409, "budget-exhausted", "A budget has nothing left for it"),
+    BudgetExhaustedError: _ProblemRule(409, "budget-exhausted", "The budget is exhausted"),
     WebhookRefusedError: _ProblemRule(
-        401, "webhook-refused", "The webhook is not signed as agreed", lambda e: {"source": e.source}
+        401, "webhook-refused", "The webhook's signature is not valid", lambda e: {"source": e.source}
     ),
     WebhookUnmappedError: _ProblemRule(
         422,
         "webhook-unmapped",
-        "No trigger can be made of the webhook",
+        "The webhook cannot be mapped to a trigger",
         lambda e: {"source": e.source, "delivery_id": e.delivery_id},
     ),
-    ScoreRefusedError: _ProblemRule(409, "score-refused", "Nobody keeps the score"),
+    ScoreRefusedError: _ProblemRule(409, "score-refused", "The score was refused"),
     CallbackRefusedError: _ProblemRule(
-        422, "callback-refused", "Nobody can be told at this address", lambda e: {"url": e.url}
+        422, "callback-refused", "The callback URL was refused", lambda e: {"url": e.url}
     ),
     DefinitionError: _ProblemRule(
         409,
@@ -164,13 +164,15 @@ _RULES: Mapping[type[Exception], _ProblemRule] = {
         lambda e: {"problems": listed(e.problems)},
     ),
     BodyTimeoutError: _ProblemRule(
-        408, "body-timeout", "The body did not come in time", headers={"Connection": "close"}
+        408, "body-timeout", "The body was not received in time", headers={"Connection": "close"}
     ),
     BodyTooLargeError: _ProblemRule(413, "body-too-large", "The body is too large", lambda e: {"limit_bytes": e.limit}),
     InvalidRequestError: _ProblemRule(
-        422, "invalid-request", "The request has the wrong shape", lambda e: {"problems": listed(e.problems)}
+        422, "invalid-request", "The request is not valid", lambda e: {"problems": listed(e.problems)}
     ),
-    InvalidAgentNameError: _ProblemRule(422, "invalid-agent-name", "This is no agent id", lambda e: {"agent": e.text}),
+    InvalidAgentNameError: _ProblemRule(
+        422, "invalid-agent-name", "The agent id is not valid", lambda e: {"agent": e.text}
+    ),
     ToolArgumentsError: _ProblemRule(
         422,
         "invalid-arguments",
@@ -180,7 +182,7 @@ _RULES: Mapping[type[Exception], _ProblemRule] = {
     ScheduleError: _ProblemRule(
         422,
         "invalid-schedule",
-        "There can be no such schedule",
+        "The schedule is not valid",
         lambda e: {"problems": listed([Problem(f"body.{e.field}", e.problem)])},
     ),
     UserError: _ProblemRule(422, "refused", "The request cannot be carried out"),
@@ -197,62 +199,53 @@ _RULES: Mapping[type[Exception], _ProblemRule] = {
         "The server's configuration cannot be used",
         lambda e: {"problems": listed(e.problems)},
     ),
-    BodiesOverloadedError: _ProblemRule(503, "overloaded", "Too much at once", headers=RETRY_AFTER),
-    StoreOverloadedError: _ProblemRule(503, "overloaded", "Too much at once", headers=RETRY_AFTER),
-    StoreUnavailableError: _ProblemRule(503, "store-unavailable", "The store does not answer", headers=RETRY_AFTER),
+    BodiesOverloadedError: _ProblemRule(503, "overloaded", "The server is overloaded", headers=RETRY_AFTER),
+    StoreOverloadedError: _ProblemRule(503, "overloaded", "The server is overloaded", headers=RETRY_AFTER),
+    StoreUnavailableError: _ProblemRule(503, "store-unavailable", "The store is unavailable", headers=RETRY_AFTER),
     MemoryUnavailableError: _ProblemRule(
-        503, "memory-unavailable", "The files of the agent's memory cannot be used", headers=RETRY_AFTER
+        503, "memory-unavailable", "The agent's memory is unavailable", headers=RETRY_AFTER
     ),
     RuntimeUnavailableError: _ProblemRule(503, "runtime-unavailable", "The runtime is not ready", headers=RETRY_AFTER),
     TooManyStreamsError: _ProblemRule(
         503, "too-many-streams", "Too many streams are open", lambda e: {"limit": e.limit}, {"Retry-After": "5"}
     ),
-    RetryableError: _ProblemRule(503, "unavailable", "Not possible just now", headers=RETRY_AFTER),
-    OwlClawError: _ProblemRule(500, "failed", "The server could not do it"),
+    RetryableError: _ProblemRule(503, "unavailable", "Temporarily unavailable", headers=RETRY_AFTER),
+    OwlClawError: _ProblemRule(500, "failed", "The server failed"),
 }
 
 
-def problem_of(error: OwlClawError) -> ProblemDetails:
-    """Return what HTTP says about the error: the rule of its nearest class in the table."""
+def problem_of(error: Exception, path: str = "") -> ProblemDetails:
+    """Return the problem for an error of ours (the rule of its nearest class in the table), or of the router at a path."""
+    if isinstance(error, RequestValidationError):
+        error = InvalidRequestError([_parameter(each) for each in error.errors()])
+    if isinstance(error, HTTPException):
+        if error.status_code == HTTPStatus.NOT_FOUND:
+            detail = f"there is nothing at {path}; /docs lists what there is"
+            return ProblemDetails(404, "unknown-path", "Not found", detail)
+        title = HTTPStatus(error.status_code).phrase
+        return ProblemDetails(error.status_code, "http", title, str(error.detail), headers=dict(error.headers or {}))
     rule = next(_RULES[kind] for kind in type(error).__mro__ if kind in _RULES)
     return ProblemDetails(rule.status, rule.kind, rule.title, str(error), rule.extras(error), rule.headers)
-
-
-def unexpected() -> ProblemDetails:
-    """Return what HTTP says about an error that nobody foresaw: nothing of it, for it may hold what is not the client's."""
-    return ProblemDetails(
-        500,
-        "unexpected",
-        "Unexpected error",
-        "the server failed in a way that is not foreseen; its log has the details",
-    )
-
-
-def http_problem(error: HTTPException, path: str) -> ProblemDetails:
-    """Return the problem for what the router refuses, such as an unknown path."""
-    headers = dict(error.headers or {})
-    if error.status_code == HTTPStatus.NOT_FOUND:
-        return ProblemDetails(
-            404, "unknown-path", "Not found", f"there is nothing at {path}; /docs lists what there is"
-        )
-    title = HTTPStatus(error.status_code).phrase
-    return ProblemDetails(error.status_code, "http", title, str(error.detail), headers=headers)
-
-
-def wrong_method(method: str, path: str, methods: Collection[str]) -> ProblemDetails:
-    """Return the problem for a method that a path does not take."""
-    allowed = ", ".join(sorted(methods))
-    detail = f"{path} does not take {method}; it takes {allowed}"
-    return ProblemDetails(405, "wrong-method", "Method not allowed", detail, headers={"Allow": allowed})
-
-
-def parameter_problem(error: RequestValidationError) -> ProblemDetails:
-    """Return the problem for query parameters, path parameters and headers of the wrong shape."""
-    problems = [_parameter(each) for each in error.errors()]
-    return problem_of(InvalidRequestError(problems))
 
 
 def _parameter(error: JsonObject) -> Problem:
     place, *path = [str(part) for part in error["loc"]]
     given = f"; given: {error['input']}" if error.get("input") is not None else ""
     return Problem(where=f"{place} {'.'.join(path)}".strip(), what=f"{error['msg']}{given}")
+
+
+def unexpected() -> ProblemDetails:
+    """Return the problem for an unexpected error, without its message, which may hold data of others."""
+    return ProblemDetails(
+        500,
+        "unexpected",
+        "Unexpected error",
+        "unexpected error in the server; its log has the details",
+    )
+
+
+def wrong_method(method: str, path: str, methods: Collection[str]) -> ProblemDetails:
+    """Return the problem for a method that a path does not support."""
+    allowed = ", ".join(sorted(methods))
+    detail = f"{path} does not take {method}; it takes {allowed}"
+    return ProblemDetails(405, "wrong-method", "Method not allowed", detail, headers={"Allow": allowed})

@@ -33,7 +33,7 @@ class Reloader:
         """Whether this process was sent a signal."""
 
     def run(self) -> int:
-        """Return the command's exit code, once it ended well by itself or a signal ended it. One that failed waits for a change."""
+        """Return the command's exit code, once it ended with 0 or a signal ended it. After a failure it waits for a change."""
         handlers = {each: signal.signal(each, self._pass_on) for each in (signal.SIGINT, signal.SIGTERM)}
         try:
             return self._run_again()
@@ -55,7 +55,7 @@ class Reloader:
                 break
             if changes:
                 names = sorted({os.path.relpath(path, self._folder) for _, path in changes})
-                self._announce(f"{', '.join(names)} changed: starting again …")
+                self._announce(f"{', '.join(names)} changed: restarting …")
                 process.terminate()
                 process.wait()
                 process, failed = self._start(), False
@@ -63,7 +63,7 @@ class Reloader:
                 if code == 0:
                     return 0
                 failed = True
-                self._announce(f"ended with code {code}; it starts again when a file in {self._folder} changes")
+                self._announce(f"exited with code {code}; it is restarted when a file in {self._folder} changes")
         return process.wait()
 
     def _start(self) -> subprocess.Popen[bytes]:

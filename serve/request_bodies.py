@@ -19,16 +19,16 @@ from serve.errors import InvalidRequestError, MalformedJsonError
 
 Body = TypeVar("Body")
 _SHOWN = 80
-"""Longest JSON that is repeated to the sender."""
+"""The longest JSON that a message repeats."""
 
 
 class _Field(Struct, frozen=True):
     type: Any
     right: str
-    """What a value has to be, in words."""
+    """What a value must be, in words."""
     required: bool
     checks: tuple[Callable[[Any], object], ...]
-    """What a value of the type has to pass yet: they raise ValueError."""
+    """Further checks of a value of the type: they raise ValueError."""
 
 
 def read_json(body: bytes) -> JsonValue:
@@ -53,10 +53,10 @@ def checked(value: JsonValue, shape: type[Body]) -> Body:
     """Return the value as that TypedDict of `wire`; raises InvalidRequestError with everything that is wrong."""
     kind: Any = shape
     fields = _fields(kind)
-    if isinstance(value, dict) and value.keys() <= fields.keys() and _types_say_all(kind):
+    if isinstance(value, dict) and value.keys() <= fields.keys() and not any(each.checks for each in fields.values()):
         try:
             return convert(value, shape)
-        except ValidationError:  # what is wrong, and whether anything is, each field says below
+        except ValidationError:  # the checks of each field below tell what is wrong, and whether anything is
             pass
     if not isinstance(value, dict):
         what = f"must be a JSON object, not {_kind(value)}"
@@ -64,12 +64,21 @@ def checked(value: JsonValue, shape: type[Body]) -> Body:
         if "payload" in fields:
             right = 'put it into a field: {"payload": …}'
         raise InvalidRequestError([Problem("body", what, right)])
-    problems = [_unknown(name, fields) for name in value if name not in fields]
+    problems = []
+    for name in filter(lambda each: each not in fields, value):
+        close = difflib.get_close_matches(name, fields, 1)
+        fix = f"did you mean {close[0]}?" if close else f"known fields: {', '.join(fields)}"
+        problems.append(Problem(f"body.{name}", "unknown field", fix))
     found: dict[str, Any] = {}
     for name, field in fields.items():
         if name in value:
             try:
-                found[name] = _read(value[name], field)
+                given = value[name]
+                if given.__class__ is float and get_args(field.type)[:1] == (int,) and given.is_integer():
+                    given = int(given)  # JSON has one kind of number, and 5.0 is 5
+                found[name] = convert(given, field.type)
+                for check in field.checks:
+                    check(found[name])
             except (ValidationError, ValueError):
                 problems.append(Problem(f"body.{name}", _shown(value[name]), field.right))
         elif field.required:
@@ -89,27 +98,6 @@ def _fields(shape: Any) -> Mapping[str, _Field]:
         checks = tuple(each for each in said if callable(each))
         found[name] = _Field(kind, right or "any JSON", required, checks)
     return found
-
-
-@cache
-def _types_say_all(shape: Any) -> bool:
-    return not any(field.checks for field in _fields(shape).values())
-
-
-def _read(value: JsonValue, field: _Field) -> Any:
-    if value.__class__ is float and get_args(field.type)[:1] == (int,) and value.is_integer():
-        value = int(value)  # JSON has one kind of number, and 5.0 is 5
-    read = convert(value, field.type)
-    for check in field.checks:
-        check(read)
-    return read
-
-
-def _unknown(name: str, fields: Mapping[str, _Field]) -> Problem:
-    close = difflib.get_close_matches(name, fields, 1)
-    return Problem(
-        f"body.{name}", "unknown field", f"did you mean {close[0]}?" if close else f"known fields: {', '.join(fields)}"
-    )
 
 
 def _shown(value: JsonValue) -> str:

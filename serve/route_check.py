@@ -24,9 +24,9 @@ from serve.problems import problem_of, wrong_method
 _ANY = "{}"
 """Stands for a parameter."""
 _OF_OTHERS = {"/healthz", "/readyz", "/metrics", "/v1/webhooks/{source}"}
-"""What programs ask that append parameters of their own, and which nobody could have them leave out."""
+"""Paths that other programs request, with query parameters of their own."""
 _Operations: TypeAlias = dict[str, tuple[str, ...] | None]
-"""Methods, with the query parameters that each takes; None: whichever."""
+"""Methods, with the query parameters that each takes; None: any."""
 
 
 class _Part(Struct):
@@ -37,13 +37,13 @@ class _Part(Struct):
 
 
 class PathOperations:
-    """What all paths take, as a tree of their parts."""
+    """The operations of all paths, as a tree of their parts."""
 
     def __init__(self) -> None:
         self._root = _Part()
 
     def add(self, routes: Iterable[BaseRoute]) -> None:
-        """Take in what routes say of themselves."""
+        """Add routes, with the query parameters that their functions, or their part of the document, declare."""
         for route in routes:
             if isinstance(route, Route):
                 part, methods = self._root, route.methods or set()
@@ -51,11 +51,14 @@ class PathOperations:
                     part = part.following.setdefault(_ANY if name.startswith("{") else name, _Part())
                 declared = None
                 if isinstance(route, APIRoute) and route.path not in _OF_OTHERS:
-                    declared = _query_parameters(route)
+                    names = [each.alias for each in get_flat_params(route.dependant)]
+                    documented = (route.openapi_extra or {}).get("parameters", ())
+                    names += [each["name"] for each in documented if each["in"] == "query"]
+                    declared = tuple(name for name in names if name not in route.param_convertors)
                 part.operations |= dict.fromkeys(methods | {"HEAD"} if "GET" in methods else methods, declared)
 
     def of(self, path: str) -> Mapping[str, tuple[str, ...] | None]:
-        """Return what a path takes; nothing if there is no such path."""
+        """Return the operations of a path; none if it does not exist."""
         part = self._root
         for name in path.split("/"):
             following = part.following.get(name) or (part.following.get(_ANY) if name else None)
@@ -88,14 +91,6 @@ class RouteCheck:
             await self._app(scope, receive, send)
 
 
-def _query_parameters(route: APIRoute) -> tuple[str, ...]:
-    """Return the names that its function declares, and those that its part of the document adds for what the function reads itself."""
-    declared = [each.alias for each in get_flat_params(route.dependant)]
-    added = (route.openapi_extra or {}).get("parameters", ())
-    names = (*declared, *(each["name"] for each in added if each["in"] == "query"))
-    return tuple(name for name in names if name not in route.param_convertors)
-
-
 def _unknown(query: bytes, known: tuple[str, ...] | None) -> list[Problem]:
     if known is None:
         return []
@@ -105,7 +100,7 @@ def _unknown(query: bytes, known: tuple[str, ...] | None) -> list[Problem]:
 
 
 class _HeadersOnly:
-    """Sends what begins a response, and that this was all."""
+    """Sends the start of a response and an empty body."""
 
     def __init__(self, send: Send) -> None:
         self._send = send

@@ -2,107 +2,77 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from msgspec import convert
 from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
+from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.score import Judgement
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.runtime.api import Runtime
 from owlclaw_ray.store.queries import RunFilter
-from serve import openapi
-from serve.events import EventStream, last_event_id
-from serve.parameters import AgentQuery, Id
+from serve.body_schemas import reference
+from serve.events import LAST_EVENT_ID, EventStream, last_event_id
+from serve.parameters import AgentQuery, Id, agent_of, tenant_of
 from serve.representations import event_body, json_response, run_body, score_body
 from serve.request_bodies import read_body
+from serve.resource import JSON_BODY, Resource, answer, body, operation
 from serve.streams import KeepAliveTimer, OpenRequestLimit
-from serve.tenancy import agent_of, tenant_of
 
 RunIdPath = Annotated[Id, Path(description="A run's id.", examples=["run_01kaexample"])]
 
-EVENTS_DESCRIPTION = """Server-sent events: the run's journal as it is committed, then `event: end`, after which the server closes.
 
-`id` is the entry's seq, `event` its kind, `data` the entry as JSON. Reconnect with the header `Last-Event-ID` and nothing
-is missed or repeated. A comment line keeps idle connections open."""
-
-SCORES_DESCRIPTION = """A score of the same name for the same run takes the place of the earlier one, so that the request is safe to repeat.
-
-It goes to Langfuse, beside the run's trace. Where traces do not go there it is refused with 409 `score-refused`, and so is what Langfuse
-refuses; while Langfuse does not answer, with 503."""
+def _event(fields: JsonObject, content: JsonObject) -> JsonObject:
+    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": content}
+    return {"type": "object", "required": [*fields, "data"], "properties": {**fields, "data": data}}
 
 
-class RunRoutes:
+_JOURNAL_EVENT = _event(
+    {"id": {"type": "string", "pattern": "^[1-9][0-9]*$"}, "event": {"enum": [*get_args(wire.EventKind)]}},
+    reference("Event"),
+)
+_END_EVENT = _event(
+    {"event": {"const": "end"}},
+    {"type": "object", "required": ["status"], "properties": {"status": {"enum": [*get_args(wire.RunStatus)]}}},
+)
+_EVENT_STREAM: JsonObject = {
+    "description": "Events as they are committed, then `event: end`. The schema is that of one event.",
+    "content": {
+        "text/event-stream": {
+            "schema": {"oneOf": [_JOURNAL_EVENT, _END_EVENT]},
+            "example": {
+                "id": "2",
+                "event": "run_started",
+                "data": '{"seq":2,"kind":"run_started","at":"2026-11-03T09:30:00.020Z","data":{"epoch":1}}',
+            },
+        }
+    },
+}
+_LAST_EVENT_ID: JsonObject = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "integer", "minimum": 0, "maximum": LAST_EVENT_ID},
+    "description": "Only events after this `id`.",
+}
+
+
+class RunRoutes(Resource):
     """The resource of runs."""
 
+    tag = "runs"
+
     def __init__(self, runtime: Runtime, places: OpenRequestLimit, keep_alive: float) -> None:
-        self._runtime, self._places = runtime, places
-        self._pulse = KeepAliveTimer(keep_alive)
+        super().__init__(runtime)
+        self._places, self._pulse = places, KeepAliveTimer(keep_alive)
 
-    def router(self) -> APIRouter:
-        """Return the routes."""
-        router = APIRouter(prefix="/v1/runs", tags=["runs"], default_response_class=Response)
-        router.add_api_route(
-            "",
-            self.listing,
-            operation_id="list_runs",
-            summary="List runs, newest first",
-            response_model=None,
-            responses={200: openapi.answer("Runs", wire.Runs), **openapi.problems(422, 500, 503)},
-        )
-        router.add_api_route(
-            "/{run_id}",
-            self.one,
-            operation_id="get_run",
-            summary="A run and its result",
-            response_model=None,
-            responses={200: openapi.answer("The run", wire.Run), **openapi.problems(404, 422, 500, 503)},
-        )
-        router.add_api_route(
-            "/{run_id}/events",
-            self.events,
-            operation_id="stream_run_events",
-            summary="Follow a run",
-            description=EVENTS_DESCRIPTION,
-            response_model=None,
-            openapi_extra=openapi.EVENTS_OPERATION,
-            responses={200: openapi.EVENT_STREAM, **openapi.problems(404, 422, 500, 503)},
-        )
-        router.add_api_route(
-            "/{run_id}/cancel",
-            self.cancel,
-            methods=["POST"],
-            operation_id="cancel_run",
-            summary="Cancel a run",
-            status_code=202,
-            response_model=None,
-            responses={
-                200: openapi.answer("The run is over, now or before", wire.Run),
-                202: openapi.answer("The run is going to be cancelled", wire.Run),
-                **openapi.problems(404, 422, 500, 503),
-            },
-        )
-        router.add_api_route(
-            "/{run_id}/scores",
-            self.score,
-            methods=["POST"],
-            operation_id="score_run",
-            summary="Score a run, in Langfuse",
-            description=SCORES_DESCRIPTION,
-            response_model=None,
-            openapi_extra=openapi.body("ScoreRequest"),
-            responses={
-                200: openapi.answer("The score is kept", wire.Score),
-                **openapi.problems(400, 404, 408, 409, 413, 422, 500, 503),
-            },
-        )
-        return router
-
-    async def listing(
+    @operation("GET /v1/runs", "List runs, newest first", {200: answer("Runs", wire.Runs)})
+    async def list_runs(
         self,
         request: Request,
         agent: AgentQuery = None,
@@ -124,7 +94,8 @@ class RunRoutes:
         following = page[-1].seq if len(found) > limit else None
         return json_response({"runs": [run_body(run, payload=payloads) for run in page], "next_before": following})
 
-    async def one(
+    @operation("GET /v1/runs/{run_id}", "A run and its result", {200: answer("The run", wire.Run)}, 404)
+    async def get_run(
         self,
         request: Request,
         run_id: RunIdPath,
@@ -133,24 +104,53 @@ class RunRoutes:
         """Return the run; its journal too if asked for."""
         tenant = tenant_of(request)
         run = await self._runtime.run(tenant, RunId(run_id))
-        body = run_body(run)
+        shown = run_body(run)
         if events:
             watched = await self._runtime.watch(tenant, run.run_id, 0, 0.0)
-            body["events"] = [event_body(entry) for entry in watched.entries]
-        return json_response(body)
+            shown["events"] = [event_body(entry) for entry in watched.entries]
+        return json_response(shown)
 
-    async def events(self, request: Request, run_id: RunIdPath) -> Response:
-        """Stream the run's journal from Last-Event-ID on."""
+    @operation(
+        "GET /v1/runs/{run_id}/events",
+        "Follow a run",
+        {200: _EVENT_STREAM},
+        404,
+        extra={"parameters": [_LAST_EVENT_ID]},
+    )
+    async def stream_run_events(self, request: Request, run_id: RunIdPath) -> Response:
+        """Stream server-sent events: the run's journal as it is committed, then `event: end`, after which the server closes.
+
+        `id` is the entry's seq, `event` its kind, `data` the entry as JSON. Reconnect with the header `Last-Event-ID` and nothing
+        is missed or repeated. A comment line keeps idle connections open.
+        """
         tenant, after = tenant_of(request), last_event_id(request)
         return EventStream(self._runtime, tenant, RunId(run_id), after, places=self._places, pulse=self._pulse)
 
-    async def cancel(self, request: Request, run_id: RunIdPath) -> Response:
-        """Ask for the end of the run. Doing it again changes nothing."""
+    @operation(
+        "POST /v1/runs/{run_id}/cancel",
+        "Cancel a run",
+        {202: answer("The run will be cancelled", wire.Run), 200: answer("The run is over, now or before", wire.Run)},
+        404,
+    )
+    async def cancel_run(self, request: Request, run_id: RunIdPath) -> Response:
+        """Ask the run to stop. Repeating it changes nothing."""
         run = await self._runtime.cancel(tenant_of(request), RunId(run_id))
         return json_response(run_body(run), 200 if run.status.final else 202)
 
-    async def score(self, request: Request, run_id: RunIdPath) -> Response:
-        """Have the score kept."""
+    @operation(
+        "POST /v1/runs/{run_id}/scores",
+        "Score a run, in Langfuse",
+        {200: answer("The score is stored", wire.Score)},
+        *JSON_BODY,
+        404,
+        409,
+        extra=body(wire.ScoreRequest),
+    )
+    async def score_run(self, request: Request, run_id: RunIdPath) -> Response:
+        """Send a score to Langfuse, beside the run's trace; one of the same name for the same run is replaced, so repeating is safe.
+
+        409 `score-refused`: traces do not go to Langfuse, or it refuses the score. 503: it does not answer.
+        """
         judgement = convert(read_body(await request.body(), wire.ScoreRequest), Judgement)
         score = await self._runtime.score(tenant_of(request), RunId(run_id), judgement)
         return json_response(score_body(RunId(run_id), score))

@@ -1,143 +1,50 @@
-"""/v1/schedules: the schedules of agents, and what became of their times."""
+"""/v1/schedules: the schedules of agents, and what became of their due times."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from msgspec import convert
 from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
+from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.schedule import ScheduleRequest, ScheduleStatus
-from owlclaw_ray.ids import ScheduleId, TenantId
-from owlclaw_ray.schedules.api import Alarm
-from owlclaw_ray.schedules.timetable import Timetable
+from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.store.queries import ScheduleFilter
-from serve import openapi
-from serve.parameters import AgentPath, AgentQuery, Id, LimitQuery, Moment
+from serve.parameters import AgentPath, AgentQuery, Id, LimitQuery, Moment, agent_of, tenant_of
 from serve.representations import backfill_body, json_response, ring_body, schedule_body, schedules_body, ticks_body
 from serve.request_bodies import read_body
-from serve.tenancy import agent_of, tenant_of
+from serve.resource import IDEMPOTENCY_KEY, JSON_BODY, Resource, answer, body, operation
 from serve.trigger_request import parse_idempotency_key
 
 SchedulePath = Annotated[Id, Path(description="A schedule's id.", examples=["sch_01kaexample"])]
-StatusQuery = Annotated[ScheduleStatus | None, Query(description="Only those that stand like this.")]
+StatusQuery = Annotated[ScheduleStatus | None, Query(description="Only those in this state.")]
 AfterQuery = Annotated[Id | None, Query(description="Go on after this schedule: the `next_after` of the page before.")]
+_EXAMPLES: Mapping[str, JsonObject] = {
+    "once": {"focus": "is the order filled?", "delay_seconds": 300},
+    "interval": {"focus": "look around", "interval_seconds": 900, "jitter_seconds": 60},
+    "cron": {
+        "focus": "看一下大盘",
+        "cron_expression": "0 9 * * MON-FRI",
+        "timezone": "Asia/Shanghai",
+        "overlap": "skip",
+    },
+}
 
-BACKFILL_DESCRIPTION = """Queue a run for each due time from `since` to `until`, both included and past, that has none: 1,000 at most.
 
-However often it is asked, no due time gets a second run."""
-PAUSE_DESCRIPTION = "Its times pass without runs from now on. They are accounted for as skipped when it goes on."
-RING_DESCRIPTION = """What alarm clocks outside of the runtime call.
-
-Whether it is due is what the store says: to ring too early, too late or twice, for one that is cancelled, unknown or another tenant's,
-does no harm."""
-CANCEL_DESCRIPTION = "It never fires again. Its queued runs are cancelled, and a running one is asked to end."
-
-
-class ScheduleRoutes:
+class ScheduleRoutes(Resource):
     """The resource of schedules."""
 
-    def __init__(self, timetable: Timetable, ring: Callable[[TenantId, ScheduleId], Awaitable[Alarm]]) -> None:
-        self._timetable, self._ring = timetable, ring
+    tag = "schedules"
 
-    def router(self) -> APIRouter:
-        """Return the routes."""
-        router = APIRouter(prefix="/v1", tags=["schedules"], default_response_class=Response)
-        router.add_api_route(
-            "/schedules",
-            self.listing,
-            operation_id="list_schedules",
-            summary="Schedules, by agent, oldest first",
-            response_model=None,
-            responses={200: openapi.answer("Schedules", wire.Schedules), **openapi.problems(404, 422, 500, 503)},
-        )
-        router.add_api_route(
-            "/agents/{agent}/schedules",
-            self.of_agent,
-            operation_id="list_agent_schedules",
-            summary="An agent's schedules, oldest first",
-            response_model=None,
-            responses={200: openapi.answer("Schedules", wire.Schedules), **openapi.problems(404, 422, 500, 503)},
-        )
-        router.add_api_route(
-            "/agents/{agent}/schedules",
-            self.create,
-            methods=["POST"],
-            status_code=201,
-            operation_id="create_schedule",
-            summary="A new schedule",
-            response_model=None,
-            openapi_extra=openapi.SCHEDULE_OPERATION,
-            responses={
-                201: openapi.answer("It is stored", wire.Schedule),
-                **openapi.problems(400, 404, 409, 408, 413, 422, 500, 503),
-            },
-        )
-        router.add_api_route(
-            "/schedules/{schedule_id}",
-            self.one,
-            operation_id="get_schedule",
-            summary="A schedule",
-            response_model=None,
-            responses={200: openapi.answer("The schedule", wire.Schedule), **openapi.problems(404, 422, 500, 503)},
-        )
-        router.add_api_route(
-            "/schedules/{schedule_id}/ticks",
-            self.ticks,
-            operation_id="list_ticks",
-            summary="What became of a schedule's times, newest first",
-            response_model=None,
-            responses={200: openapi.answer("Ticks", wire.Ticks), **openapi.problems(404, 422, 500, 503)},
-        )
-        for verb, endpoint, summary, description in (
-            ("pause", self.pause, "Pause a schedule", PAUSE_DESCRIPTION),
-            ("resume", self.resume, "Have a paused schedule go on", ""),
-            ("cancel", self.cancel, "Cancel a schedule", CANCEL_DESCRIPTION),
-        ):
-            router.add_api_route(
-                f"/schedules/{{schedule_id}}/{verb}",
-                endpoint,
-                methods=["POST"],
-                operation_id=f"{verb}_schedule",
-                summary=summary,
-                description=description or None,
-                response_model=None,
-                responses={
-                    200: openapi.answer("The schedule as it stands", wire.Schedule),
-                    **openapi.problems(404, 409, 422, 500, 503),
-                },
-            )
-        router.add_api_route(
-            "/schedules/{schedule_id}/ring",
-            self.ring,
-            methods=["POST"],
-            operation_id="ring_schedule",
-            summary="Fire a schedule if it is due",
-            description=RING_DESCRIPTION,
-            response_model=None,
-            responses={200: openapi.answer("When to ring again", wire.Ring), **openapi.problems(422, 500, 503)},
-        )
-        router.add_api_route(
-            "/schedules/{schedule_id}/backfill",
-            self.backfill,
-            methods=["POST"],
-            operation_id="backfill_schedule",
-            summary="Runs for past times of a schedule",
-            description=BACKFILL_DESCRIPTION,
-            response_model=None,
-            openapi_extra=openapi.BACKFILL_OPERATION,
-            responses={
-                200: openapi.answer("What it did", wire.Backfill),
-                **openapi.problems(400, 404, 409, 408, 413, 422, 500, 503),
-            },
-        )
-        return router
-
-    async def listing(
+    @operation(
+        "GET /v1/schedules", "Schedules, by agent, oldest first", {200: answer("Schedules", wire.Schedules)}, 404
+    )
+    async def list_schedules(
         self,
         request: Request,
         agent: AgentQuery = None,
@@ -145,11 +52,19 @@ class ScheduleRoutes:
         after: AfterQuery = None,
         limit: LimitQuery = 100,
     ) -> Response:
-        """Return schedules, those done and cancelled too unless a status is asked for."""
+        """Return schedules, including those done and cancelled unless a status is asked for."""
         ref = None if agent is None else agent_of(request, agent)
-        return await self._page(ScheduleFilter(tenant_of(request), ref, status, _id_or_none(after), limit))
+        return await self._page(
+            ScheduleFilter(tenant_of(request), ref, status, None if after is None else ScheduleId(after), limit)
+        )
 
-    async def of_agent(
+    @operation(
+        "GET /v1/agents/{agent}/schedules",
+        "An agent's schedules, oldest first",
+        {200: answer("Schedules", wire.Schedules)},
+        404,
+    )
+    async def list_agent_schedules(
         self,
         request: Request,
         agent: AgentPath,
@@ -159,20 +74,40 @@ class ScheduleRoutes:
     ) -> Response:
         """Return the agent's schedules."""
         ref = agent_of(request, agent)
-        return await self._page(ScheduleFilter(tenant_of(request), ref, status, _id_or_none(after), limit))
+        return await self._page(
+            ScheduleFilter(tenant_of(request), ref, status, None if after is None else ScheduleId(after), limit)
+        )
 
-    async def create(self, request: Request, agent: AgentPath) -> Response:
-        """Store a schedule; with the Idempotency-Key of an earlier request, return what that one made."""
+    @operation(
+        "POST /v1/agents/{agent}/schedules",
+        "Create a schedule",
+        {201: answer("It is stored", wire.Schedule)},
+        *JSON_BODY,
+        404,
+        409,
+        extra=body(wire.ScheduleRequest, _EXAMPLES) | {"parameters": [IDEMPOTENCY_KEY]},
+    )
+    async def create_schedule(self, request: Request, agent: AgentPath) -> Response:
+        """Store a schedule; with the Idempotency-Key of an earlier request, return its schedule."""
         key, asked = parse_idempotency_key(request), read_body(await request.body(), wire.ScheduleRequest)
         wanted = convert(asked | {"at": wire.moment(asked["at"])} if "at" in asked else asked, ScheduleRequest)
-        stored = await self._timetable.create(agent_of(request, agent), wanted, idempotency_key=key)
+        stored = await self._runtime.timetable.create(agent_of(request, agent), wanted, idempotency_key=key)
         return json_response(schedule_body(stored), 201, {"Location": f"/v1/schedules/{stored.schedule_id}"})
 
-    async def one(self, request: Request, schedule_id: SchedulePath) -> Response:
+    @operation("GET /v1/schedules/{schedule_id}", "A schedule", {200: answer("The schedule", wire.Schedule)}, 404)
+    async def get_schedule(self, request: Request, schedule_id: SchedulePath) -> Response:
         """Return the schedule."""
-        return json_response(schedule_body(await self._timetable.schedule(tenant_of(request), ScheduleId(schedule_id))))
+        return json_response(
+            schedule_body(await self._runtime.timetable.schedule(tenant_of(request), ScheduleId(schedule_id)))
+        )
 
-    async def ticks(
+    @operation(
+        "GET /v1/schedules/{schedule_id}/ticks",
+        "What became of a schedule's due times, newest first",
+        {200: answer("Ticks", wire.Ticks)},
+        404,
+    )
+    async def list_ticks(
         self,
         request: Request,
         schedule_id: SchedulePath,
@@ -183,35 +118,85 @@ class ScheduleRoutes:
         limit: LimitQuery = 100,
     ) -> Response:
         """Return ticks."""
-        found = await self._timetable.ticks(tenant_of(request), ScheduleId(schedule_id), before, limit)
+        found = await self._runtime.timetable.ticks(tenant_of(request), ScheduleId(schedule_id), before, limit)
         return json_response(ticks_body(found, limit))
 
-    async def pause(self, request: Request, schedule_id: SchedulePath) -> Response:
-        """Pause the schedule. Doing it again changes nothing."""
-        return json_response(schedule_body(await self._timetable.pause(tenant_of(request), ScheduleId(schedule_id))))
+    @operation(
+        "POST /v1/schedules/{schedule_id}/pause",
+        "Pause a schedule",
+        {200: answer("The schedule as it is now", wire.Schedule)},
+        404,
+        409,
+    )
+    async def pause_schedule(self, request: Request, schedule_id: SchedulePath) -> Response:
+        """Pause the schedule: its due times pass without runs, and are recorded as skipped when it is resumed.
 
-    async def resume(self, request: Request, schedule_id: SchedulePath) -> Response:
-        """Have the schedule go on. Doing it again changes nothing."""
-        return json_response(schedule_body(await self._timetable.resume(tenant_of(request), ScheduleId(schedule_id))))
+        Repeating it changes nothing.
+        """
+        return json_response(
+            schedule_body(await self._runtime.timetable.pause(tenant_of(request), ScheduleId(schedule_id)))
+        )
 
-    async def cancel(self, request: Request, schedule_id: SchedulePath) -> Response:
-        """Cancel the schedule. Doing it again changes nothing."""
-        return json_response(schedule_body(await self._timetable.cancel(tenant_of(request), ScheduleId(schedule_id))))
+    @operation(
+        "POST /v1/schedules/{schedule_id}/resume",
+        "Resume a paused schedule",
+        {200: answer("The schedule as it is now", wire.Schedule)},
+        404,
+        409,
+    )
+    async def resume_schedule(self, request: Request, schedule_id: SchedulePath) -> Response:
+        """Resume the schedule. Repeating it changes nothing."""
+        return json_response(
+            schedule_body(await self._runtime.timetable.resume(tenant_of(request), ScheduleId(schedule_id)))
+        )
 
-    async def backfill(self, request: Request, schedule_id: SchedulePath) -> Response:
-        """Queue what is missing."""
+    @operation(
+        "POST /v1/schedules/{schedule_id}/cancel",
+        "Cancel a schedule",
+        {200: answer("The schedule as it is now", wire.Schedule)},
+        404,
+        409,
+    )
+    async def cancel_schedule(self, request: Request, schedule_id: SchedulePath) -> Response:
+        """Cancel the schedule: it never fires again, its queued runs are cancelled, and a running one is asked to stop.
+
+        Repeating it changes nothing.
+        """
+        return json_response(
+            schedule_body(await self._runtime.timetable.cancel(tenant_of(request), ScheduleId(schedule_id)))
+        )
+
+    @operation(
+        "POST /v1/schedules/{schedule_id}/backfill",
+        "Queue runs for past due times of a schedule",
+        {200: answer("What was queued", wire.Backfill)},
+        *JSON_BODY,
+        404,
+        409,
+        extra=body(wire.BackfillRequest, {"day": {"since": "2026-11-02T00:00:00Z", "until": "2026-11-03T00:00:00Z"}}),
+    )
+    async def backfill_schedule(self, request: Request, schedule_id: SchedulePath) -> Response:
+        """Queue a run for each past due time from `since` to `until`, both included, that has none: 1,000 at most.
+
+        Repeating it gives no due time a second run.
+        """
         asked = read_body(await request.body(), wire.BackfillRequest)
         since, until = wire.moment(asked["since"]), wire.moment(asked["until"])
-        done = await self._timetable.backfill(tenant_of(request), ScheduleId(schedule_id), since, until)
+        done = await self._runtime.timetable.backfill(tenant_of(request), ScheduleId(schedule_id), since, until)
         return json_response(backfill_body(done))
 
-    async def ring(self, request: Request, schedule_id: SchedulePath) -> Response:
-        """Fire it if it is due."""
-        return json_response(ring_body(await self._ring(tenant_of(request), ScheduleId(schedule_id))))
+    @operation(
+        "POST /v1/schedules/{schedule_id}/ring",
+        "Fire a schedule if it is due",
+        {200: answer("When to call again", wire.Ring)},
+    )
+    async def ring_schedule(self, request: Request, schedule_id: SchedulePath) -> Response:
+        """Fire the schedule if it is due. Timers outside of the runtime call this.
+
+        The store decides whether it is due: a call too early, too late or twice, or for a schedule that is cancelled, unknown or another
+        tenant's, does no harm.
+        """
+        return json_response(ring_body(await self._runtime.ring(tenant_of(request), ScheduleId(schedule_id))))
 
     async def _page(self, where: ScheduleFilter) -> Response:
-        return json_response(schedules_body(await self._timetable.schedules(where), where.limit))
-
-
-def _id_or_none(text: str | None) -> ScheduleId | None:
-    return None if text is None else ScheduleId(text)
+        return json_response(schedules_body(await self._runtime.timetable.schedules(where), where.limit))

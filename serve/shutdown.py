@@ -18,7 +18,7 @@ from msgspec import Struct
 _POLL_SECONDS = 0.05
 _LOOK_SECONDS = 1.0
 _ONE_WISH_SECONDS = 0.5
-"""Signals that follow one another within that are one wish: `timeout` and some terminals send two."""
+"""A second signal within that time belongs to the first: `timeout` and some terminals send two."""
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class StopStep(Struct, frozen=True):
     name: str
     act: Callable[[], object]
     seconds: float
-    """How long it is waited for."""
+    """How long it may take."""
 
 
 def run_stop_steps(steps: Sequence[StopStep]) -> list[str]:
@@ -37,43 +37,45 @@ def run_stop_steps(steps: Sequence[StopStep]) -> list[str]:
 
     What a step raises is logged. A step that was given up may go on; only the end of the process ends it.
     """
-    return [step.name for step in steps if not _ends(step)]
 
-
-def _ends(step: StopStep) -> bool:
-    def act() -> None:
+    def act(step: StopStep) -> None:
         try:
             step.act()
         except Exception:
             logger.exception("%s failed", step.name)
 
-    thread = threading.Thread(target=act, name=step.name, daemon=True)
-    thread.start()
-    end = time.monotonic() + step.seconds
-    while thread.is_alive() and time.monotonic() < end:
-        thread.join(_POLL_SECONDS)  # not longer at once: signals are handled in between
-    return not thread.is_alive()
+    late = []
+    for step in steps:
+        thread = threading.Thread(target=act, args=(step,), name=step.name, daemon=True)
+        thread.start()
+        end = time.monotonic() + step.seconds
+        while thread.is_alive() and time.monotonic() < end:
+            thread.join(_POLL_SECONDS)  # not longer at once: signals are handled in between
+        if thread.is_alive():
+            late.append(step.name)
+    return late
 
 
 class SignalEvent:
-    """An event that a handler of signals may set, whatever it interrupts: it has no lock, where threading.Event has one, which the
-    handler would wait for if it interrupted the thread that has it.
+    """An event that a signal handler may set: unlike threading.Event it has no lock, which the thread that the handler interrupts
+    could hold.
     """
 
     def __init__(self) -> None:
         self._set = False
         self._woken, self._wake = os.pipe()
-        weakref.finalize(self, _close, self._woken, self._wake)
+        for descriptor in (self._woken, self._wake):
+            weakref.finalize(self, os.close, descriptor)
 
     def is_set(self) -> bool:
         """Return whether it is set. It stays so."""
         return self._set
 
     def set(self) -> None:
-        """Set it, and wake all who wait."""
+        """Set it, and wake all waiting threads."""
         if not self._set:
             self._set = True
-            os.write(self._wake, b"!")  # nobody reads it, so that all see it
+            os.write(self._wake, b"!")  # never read, so that it wakes all
 
     def wait(self) -> None:
         """Return when it is set."""
@@ -81,11 +83,6 @@ class SignalEvent:
         poll.register(self._woken, select.POLLIN)
         while not self._set:
             poll.poll(_LOOK_SECONDS * 1_000)  # a signal just before has its handler run only after
-
-
-def _close(*descriptors: int) -> None:
-    for each in descriptors:
-        os.close(each)
 
 
 class StopSignals:
@@ -96,13 +93,13 @@ class StopSignals:
         self.asked = SignalEvent()
 
     def install(self) -> None:
-        """Handle the signals from now on, also if Ray has put its own handlers there."""
+        """Handle the signals from now on, replacing handlers that Ray installed."""
         signal.signal(signal.SIGINT, self._on_signal)
         signal.signal(signal.SIGTERM, self._on_signal)
 
     @contextmanager
     def signals_deferred(self) -> Iterator[None]:
-        """In the block the first signal is only noted; else it interrupts what is being done, as it should a start."""
+        """In the block the first signal is only recorded; otherwise it interrupts the start."""
         self._interrupts = False
         try:
             yield
@@ -112,7 +109,7 @@ class StopSignals:
         self.check()
 
     def only_note(self) -> None:
-        """Interrupt nothing any more."""
+        """Only record signals from now on."""
         self._interrupts = False
 
     def check(self) -> None:

@@ -1,6 +1,6 @@
 """Requests that stay open: event streams, and triggers that wait for their run's end.
 
-They have places of their own, so that however many there are, a trigger, a query or a probe finds one.
+They have a limit of their own, so that they never take the places of other triggers, queries or probes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class OpenRequestLimit:
     def __init__(self, most: int) -> None:
         self._most, self._taken = most, 0
         self.opening = asyncio.Semaphore(_OPENED_AT_ONCE)
-        """Held while a stream is opened: a burst of them takes its turns, and others come in between."""
+        """Held while a stream is opened, so that a burst of them does not block other requests."""
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Keep a place during the block; raises TooManyStreamsError if there is none."""
+        """Hold a place during the block; raises TooManyStreamsError if none is free."""
         if self._taken >= self._most:
             raise TooManyStreamsError(self._most)
         self._taken += 1

@@ -1,78 +1,101 @@
-"""/v1/webhooks: where others send what happens at them."""
+"""/v1/webhooks and /v1/deliveries: where others send what happens at them, and the inbox of what came in."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
+from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.webhook import DeliveryStatus
-from owlclaw_ray.runtime.api import Runtime
+from owlclaw_ray.ids import DeliveryId
 from owlclaw_ray.store.commands import DeliveryStored
-from serve import openapi
-from serve.parameters import Id
-from serve.representations import json_response, receipt_body, source_body
-from serve.tenancy import tenant_of
+from owlclaw_ray.store.queries import DeliveryFilter
+from serve.parameters import Id, LimitQuery, tenant_of
+from serve.representations import delivery_body, full_delivery_body, json_response, receipt_body, source_body
+from serve.resource import Resource, answer, operation
 
-DESCRIPTION = """The body is checked against the signature of the source, mapped to an agent and a payload as owlclaw.yaml says, and
-committed with the run that it triggers, or for its agent's next heartbeat: 202 means that it cannot be lost.
-200: it came before, or the source's `when` says
-that it does not matter. 401: it is not signed as agreed, or too old. 422: it is signed rightly, and no trigger can be made of
-it. What came in, refused and unmapped too, is at /v1/deliveries."""
+DeliveryIdPath = Annotated[Id, Path(description="A delivery's id.", examples=["whd_0123456789abcdef0123456789"])]
+_EXAMPLE: JsonObject = {"schema": {}, "example": {"action": "opened", "issue": {"number": 17}}}
+_QUEUED = answer("A run is queued, or the webhook waits for a heartbeat", wire.WebhookReceipt)
 
 
-class WebhookRoutes:
-    """The resource of webhooks."""
+class WebhookRoutes(Resource):
+    """The resources of webhooks and of their deliveries."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    tag = "webhooks"
 
-    def router(self) -> APIRouter:
-        """Return the routes."""
-        router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], default_response_class=Response)
-        router.add_api_route(
-            "",
-            self.listing,
-            operation_id="list_webhook_sources",
-            summary="Who may send webhooks",
-            response_model=None,
-            responses={200: openapi.answer("Sources", wire.WebhookSources), **openapi.problems(422, 500, 503)},
-        )
-        router.add_api_route(
-            "/{source}",
-            self.receive,
-            methods=["POST"],
-            status_code=202,
-            operation_id="receive_webhook",
-            summary="Send a webhook",
-            description=DESCRIPTION,
-            response_model=None,
-            openapi_extra=openapi.WEBHOOK_OPERATION,
-            responses={
-                200: openapi.answer("Nothing new", wire.WebhookReceipt),
-                202: openapi.answer("A run is queued, or it waits for a heartbeat", wire.WebhookReceipt),
-                **openapi.problems(401, 404, 409, 408, 413, 422, 429, 500, 503),
-            },
-        )
-        return router
-
-    async def listing(self) -> Response:
+    @operation("GET /v1/webhooks", "Webhook sources", {200: answer("Sources", wire.WebhookSources)})
+    async def list_webhook_sources(self) -> Response:
         """Return the sources, without their secrets."""
         return json_response({"sources": [source_body(each) for each in self._runtime.inbox.sources()]})
 
-    async def receive(
+    @operation(
+        "POST /v1/webhooks/{source}",
+        "Send a webhook",
+        {202: _QUEUED, 200: answer("Nothing new", wire.WebhookReceipt)},
+        401,
+        404,
+        408,
+        409,
+        413,
+        429,
+        extra={"requestBody": {"required": True, "content": {"application/json": _EXAMPLE}}},
+    )
+    async def receive_webhook(
         self, request: Request, source: Annotated[Id, Path(description="The source's name.", examples=["github"])]
     ) -> Response:
-        """Take in what the source sends."""
+        """Check the body against the signature of the source, map it to an agent and a payload as owlclaw.yaml says, and commit it.
+
+        202: it is committed with the run that it triggers, or for its agent's next heartbeat, and cannot be lost. 200: it is a
+        duplicate, or the source's `when` ignores it. 401: its signature is wrong or too old. 422: its signature is right, but it cannot
+        be mapped to a trigger. Every delivery, including refused and unmapped ones, is at /v1/deliveries.
+        """
         headers, body = dict(request.headers), await request.body()
         stored = await self._runtime.inbox.receive(tenant_of(request), source, headers, body)
-        return receipt(stored)
+        return _receipt(stored)
+
+    @operation(
+        "GET /v1/deliveries", "Webhooks that came in, newest first", {200: answer("Deliveries", wire.Deliveries)}
+    )
+    async def list_deliveries(
+        self,
+        request: Request,
+        source: Annotated[Id | None, Query(description="Only of this source.", examples=["github"])] = None,
+        status: Annotated[DeliveryStatus | None, Query(description="Only those in this state.")] = None,
+        limit: LimitQuery = 100,
+    ) -> Response:
+        """Return deliveries without their bodies."""
+        found = await self._runtime.inbox.deliveries(DeliveryFilter(tenant_of(request), source, status, limit))
+        return json_response({"deliveries": [delivery_body(each) for each in found]})
+
+    @operation(
+        "GET /v1/deliveries/{delivery_id}",
+        "A webhook that came in, with its body",
+        {200: answer("The delivery", wire.FullDelivery)},
+        404,
+    )
+    async def get_delivery(self, request: Request, delivery_id: DeliveryIdPath) -> Response:
+        """Return the delivery."""
+        found = await self._runtime.inbox.delivery(tenant_of(request), DeliveryId(delivery_id))
+        return json_response(full_delivery_body(found))
+
+    @operation(
+        "POST /v1/deliveries/{delivery_id}/redelivery",
+        "Map a webhook again",
+        {202: _QUEUED, 200: answer("It is ignored, or came again meanwhile", wire.WebhookReceipt)},
+        404,
+        409,
+        429,
+    )
+    async def redeliver_webhook(self, request: Request, delivery_id: DeliveryIdPath) -> Response:
+        """Map one that was unmapped, or that its agent refused, as its source is configured now."""
+        return _receipt(await self._runtime.inbox.redeliver(tenant_of(request), DeliveryId(delivery_id)))
 
 
-def receipt(stored: DeliveryStored) -> Response:
-    """Return what whoever delivers is told."""
+def _receipt(stored: DeliveryStored) -> Response:
     new = not stored.duplicate and stored.delivery.status in {DeliveryStatus.TRIGGERED, DeliveryStatus.WAITING}
     return json_response(receipt_body(stored), 202 if new else 200)

@@ -237,7 +237,7 @@ async def test_a_failure_that_the_server_explains_is_not_tried_again(
         raise KeyError("secret")
 
     monkeypatch.setattr(runtime, "submit", fails)
-    with pytest.raises(ClientError, match="not foreseen") as failed:
+    with pytest.raises(ClientError, match="unexpected error in the server") as failed:
         await client.submit("assistant")
 
     assert (failed.value.status, pauses.seconds) == (500, [])

@@ -8,7 +8,12 @@ from collections.abc import Iterator
 import httpx
 import jsonschema
 import pytest
+from msgspec import ValidationError
 
+from owlclaw_ray.wire import BackfillRequest, Reindexed
+from serve.errors import InvalidRequestError
+from serve.examples import example_of
+from serve.resource import body
 from tests.serve.double import MemoryRuntime
 
 METHODS = {"get", "post", "patch", "delete"}
@@ -79,7 +84,7 @@ def check(document: dict, path: str, method: str, response: httpx.Response) -> N
     jsonschema.validate(response.json(), {**schema, "components": document["components"]})
 
 
-def example_of(document: dict, content: dict) -> object:
+def shown_example(document: dict, content: dict) -> object:
     if "example" in content:
         return content["example"]
     (reference,) = content["examples"].values()
@@ -95,7 +100,7 @@ async def test_every_operation_documents_its_responses_with_examples_that_fit(do
         for response in operation["responses"].values():
             for content in response["content"].values():
                 schema = {**content["schema"], "components": document["components"]}
-                jsonschema.validate(example_of(document, content), schema)
+                jsonschema.validate(shown_example(document, content), schema)
 
 
 def component(schema: dict) -> str:
@@ -178,6 +183,9 @@ async def test_the_examples_of_trigger_bodies_are_accepted(http: httpx.AsyncClie
         jsonschema.validate(example["value"], {**body["schema"], "components": document["components"]})
         response = await http.post("/v1/agents/assistant/triggers", json=example["value"])
         assert response.status_code == 202
+    batch = document["paths"]["/v1/triggers:batch"]["post"]["requestBody"]["content"]["application/json"]["example"]
+    results = (await http.post("/v1/triggers:batch", json=batch)).json()["results"]
+    assert [each["status"] for each in results] == [202, 202]
 
 
 async def test_responses_are_what_the_document_says(http: httpx.AsyncClient, document: dict, runtime: MemoryRuntime):
@@ -281,3 +289,18 @@ async def test_responses_are_what_the_document_says(http: httpx.AsyncClient, doc
 
 async def test_the_documentation_page_is_served(http: httpx.AsyncClient):
     assert "/openapi.json" in (await http.get("/docs")).text
+
+
+@pytest.mark.parametrize(
+    ("example", "problem"),
+    [({"focus": "look around"}, "is missing"), ({"since": "yesterday", "until": "2026-11-03T00:00:00Z"}, "yesterday")],
+)
+def test_an_example_of_a_body_that_would_be_refused_fails_at_import(example: dict, problem: str):
+    with pytest.raises(InvalidRequestError, match=problem):
+        body(BackfillRequest, {"day": example})
+
+
+@pytest.mark.parametrize("said", [{"indexed": "many"}, {"count": 3}])
+def test_an_example_that_does_not_fit_its_type_fails_at_import(said: dict):
+    with pytest.raises((TypeError, ValidationError)):
+        example_of(Reindexed, said)

@@ -96,7 +96,7 @@ def test_a_change_of_code_starts_it_again_and_one_of_definitions_or_data_does_no
 def test_what_failed_waits_for_a_change(reloading, tmp_path):
     process = reloading("raise SystemExit(3)\n")
 
-    assert "code 3" in said(process, "ended with")
+    assert "code 3" in said(process, "exited with")
     change_until(process, tmp_path / "app.py", STAYS.format("mended"), "mended")
 
 

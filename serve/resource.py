@@ -1,0 +1,124 @@
+"""What the routes of a resource are made of: a decorator for its operations, with what the OpenAPI document says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from http import HTTPStatus
+from typing import ClassVar, TypeVar
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.runtime.api import Runtime
+from serve.body_schemas import SCHEMAS, reference
+from serve.problems import PROBLEM_JSON, TYPE_PREFIX
+from serve.request_bodies import checked
+
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Awaitable[Response]])
+_ROUTES: dict[Callable[..., object], partial[None]] = {}
+"""Of each operation's function, what adds its route to a router, but for the bound function."""
+JSON_BODY = (400, 408, 413)
+"""Statuses of every operation that takes a JSON body."""
+_PROBLEMS = {
+    400: ("malformed-json", "the body is not JSON: unexpected character at line 1, column 14"),
+    401: ("webhook-refused", "webhook of 'github' refused: the signature does not match"),
+    404: ("not-found", "there is no run 'run_01kaexample'"),
+    408: ("body-timeout", "the body was not received within 30 seconds (http.body_timeout_seconds)"),
+    409: ("definition-error", "agents/assistant/SOUL.md: is empty (write who the agent is)"),
+    413: ("body-too-large", "the body is over the limit of 1,048,576 bytes"),
+    422: ("invalid-request", "body.fokus: unknown field (did you mean focus?)"),
+    429: ("queue-full", "queue full: agent 'assistant' has 1,000 queued runs (limits.queued_runs)"),
+    500: ("unexpected", "unexpected error in the server; its log has the details"),
+    503: ("runtime-unavailable", "the runtime is starting"),
+}
+"""The example of each status: the last part of its `type`, and its `detail`."""
+IDEMPOTENCY_KEY: JsonObject = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": SCHEMAS["BatchTrigger"]["properties"]["idempotency_key"],
+    "description": "Makes the request safe to repeat.",
+}
+
+
+class Resource:
+    """Methods marked with `operation` are its routes, in their order: of two that fit a path, the earlier one answers."""
+
+    tag: ClassVar[str]
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def router(self) -> APIRouter:
+        """Return the routes."""
+        router = APIRouter(tags=[self.tag], default_response_class=Response)
+        for name, function in vars(type(self)).items():
+            if callable(function) and function in _ROUTES:
+                _ROUTES[function](router, endpoint=getattr(self, name))
+        return router
+
+
+def operation(
+    route: str, summary: str, answers: Mapping[int, JsonObject], *problems: int, extra: JsonObject | None = None
+) -> Callable[[_Endpoint], _Endpoint]:
+    """Return what marks a function as the operation of its name, with its docstring as its description.
+
+    `route`: method and path. `answers`: the first status is the usual one. `problems`: statuses besides those of every operation below
+    /v1. `extra`: what the document says of parameters and of the body that the function reads itself.
+    """
+    method, path = route.split()
+    statuses = {*problems, *((422, 500, 503) if path.startswith("/v1/") else ())}
+
+    def mark(endpoint: _Endpoint) -> _Endpoint:
+        _ROUTES[endpoint] = partial(
+            APIRouter.add_api_route,
+            path=path,
+            methods=[method],
+            operation_id=endpoint.__name__,
+            summary=summary,
+            status_code=next(iter(answers)),
+            response_model=None,
+            responses={status: _problem(status) for status in sorted(statuses)} | dict(answers),
+            openapi_extra=extra,
+        )
+        return endpoint
+
+    return mark
+
+
+def answer(description: str, shape: type, example: str = "") -> JsonObject:
+    """Return the documentation of a JSON response of a type of `wire`, with the example of that name or the type's own."""
+    return {"model": shape, "description": description, "content": _content(example or shape.__name__)}
+
+
+def body(shape: type, examples: Mapping[str, JsonValue] | None = None, *, required: bool = True) -> JsonObject:
+    """Return the documentation of a JSON body of a type of `wire`, with examples by name, or else the type's own.
+
+    Raises InvalidRequestError if an example would be refused.
+    """
+    content = _content(shape.__name__)
+    content["application/json"]["schema"] = reference(shape.__name__)
+    if examples is not None:
+        for each in examples.values():
+            checked(each, shape)
+        content["application/json"]["examples"] = {name: {"value": each} for name, each in examples.items()}
+    return {"requestBody": {"required": required, "content": content}}
+
+
+def _content(example: str) -> JsonObject:
+    return {"application/json": {"examples": {example: {"$ref": f"#/components/examples/{example}"}}}}
+
+
+def _problem(status: int) -> JsonObject:
+    kind, detail = _PROBLEMS[status]
+    title = HTTPStatus(status).phrase
+    example = {"type": TYPE_PREFIX + kind, "title": title, "status": status, "detail": detail, "instance": "/v1/…"}
+    documented: JsonObject = {
+        "description": title,
+        "content": {PROBLEM_JSON: {"schema": reference("Problem"), "example": example}},
+    }
+    if status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}:
+        documented["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
+    return documented
