@@ -66,7 +66,8 @@ class LocalExecutor:
     def _fitted(self, invocation: ToolInvocation, started: float) -> ToolOutcome:
         definition = self._sources.definition(invocation.tool)
         outcome = self._outcome(invocation, definition, started)
-        return replace(outcome, result=self._large.fitted(invocation, outcome.result, _limit(definition)))
+        limit: int = definition.metadata.get(INLINE_LIMIT, INLINE_BYTES) if definition else INLINE_BYTES
+        return replace(outcome, result=self._large.fitted(invocation, outcome.result, limit))
 
     def _outcome(self, invocation: ToolInvocation, definition: ToolDefinition | None, started: float) -> ToolOutcome:
         if definition is None:
@@ -135,11 +136,20 @@ class LocalExecutor:
         try:
             return execute()
         except (HookDeniedError, ApprovalNeededError) as error:
-            return _not_permitted(invocation, error)
+            if isinstance(error, HookDeniedError):
+                return _failed(invocation, DENIED, f"{invocation.tool} must not be called like this: {error}")
+            if invocation.stage.approved:
+                return _failed(invocation, DENIED, f"{invocation.tool} asks for more than was approved: {error}")
+            checked = CheckedCall(invocation.arguments, error.target, reason=error.reason)
+            return replace(_failed(invocation, DENIED, str(error)), checked=checked)
         except ToolArgumentsError as error:
             return _failed(invocation, "invalid_arguments", str(error), details=list(error.details))
         except (DeadlineReachedError, ToolTimeoutError) as error:
-            return _failed(invocation, "timeout", str(error) or _timeout_message(invocation), retryable=True)
+            message = str(error) or (
+                f"{invocation.tool} did not finish within {invocation.timeout:g} s and was stopped; "
+                "it may have done a part of its work. Ask for less, check what it did, or go on without it."
+            )
+            return _failed(invocation, "timeout", message, retryable=True)
         except ToolFailureError as error:
             return _failed(invocation, error.type, str(error), retryable=error.retryable, details=error.details)
         except NotJsonError as error:
@@ -167,20 +177,6 @@ class LocalExecutor:
         if isinstance(returned, ToolOutcome):
             return replace(returned, result=_result(invocation, returned.result, own))
         return ToolOutcome(_result(invocation, returned, own), duration_ms=0)
-
-
-def _limit(definition: ToolDefinition | None) -> int:
-    limit: int = definition.metadata.get(INLINE_LIMIT, INLINE_BYTES) if definition else INLINE_BYTES
-    return limit
-
-
-def _not_permitted(invocation: ToolInvocation, error: HookDeniedError | ApprovalNeededError) -> ToolOutcome:
-    if isinstance(error, HookDeniedError):
-        return _failed(invocation, DENIED, f"{invocation.tool} must not be called like this: {error}")
-    if invocation.stage.approved:
-        return _failed(invocation, DENIED, f"{invocation.tool} asks for more than was approved: {error}")
-    checked = CheckedCall(invocation.arguments, error.target, reason=error.reason)
-    return replace(_failed(invocation, DENIED, str(error)), checked=checked)
 
 
 def _ran(outcome: ToolOutcome) -> bool:
@@ -223,13 +219,6 @@ def _failed(
 ) -> ToolOutcome:
     error = ToolError(type_, short_message(message), retryable=retryable, details=details)
     return ToolOutcome(ToolResult(invocation.call_id, error=error), duration_ms=0)
-
-
-def _timeout_message(invocation: ToolInvocation) -> str:
-    return (
-        f"{invocation.tool} did not finish within {invocation.timeout:g} s and was stopped; it may have done a part of its work. "
-        "Ask for less, check what it did, or go on without it."
-    )
 
 
 def _told(error: BaseException) -> str:

@@ -42,7 +42,8 @@ class LargeOutput:
         Metadata beyond INLINE_BYTES is a summary too.
         """
         content, about_content = self._within(invocation, "content", result.content, limit)
-        metadata = {**_bounded_metadata(result.metadata), **about_content}
+        short = bounded(result.metadata)
+        metadata = {**(short if isinstance(short, dict) else {"summary": short}), **about_content}
         error = result.error
         if error is not None and error.details is not None:
             details, about_details = self._within(invocation, "details", error.details, limit)
@@ -88,11 +89,6 @@ def summary(value: JsonValue) -> JsonValue:
 def bounded(value: JsonValue) -> JsonValue:
     """Return a value of up to INLINE_BYTES as it is, and a summary of a larger one."""
     return value if len(orjson.dumps(value)) <= INLINE_BYTES else summary(value)
-
-
-def _bounded_metadata(metadata: JsonObject) -> JsonObject:
-    short = bounded(metadata)
-    return short if isinstance(short, dict) else {"summary": short}
 
 
 def _shortened(value: JsonValue, text_bytes: int) -> JsonValue:

@@ -36,18 +36,15 @@ class Docstring(Struct):
 def parse_docstring(text: str) -> Docstring:
     """Read a docstring (cleaned, as inspect.getdoc gives it) in Google or Sphinx style; others give a summary only."""
     summary = text.strip().split("\n\n", 1)[0]
-    parsed = Docstring("" if _is_field(summary) else " ".join(summary.split()))
+    first = summary.split("\n", 1)[0].strip()
+    fields_only = first.startswith(":") or _GOOGLE_START.fullmatch(first)
+    parsed = Docstring("" if fields_only else " ".join(summary.split()))
     lines = text.splitlines()
     _read_sphinx(lines, parsed.parameters)
     for number, line in enumerate(lines):
         if _GOOGLE_START.fullmatch(line.strip()):
             _read_google(lines[number + 1 :], parsed.parameters)
     return parsed
-
-
-def _is_field(paragraph: str) -> bool:
-    first = paragraph.split("\n", 1)[0].strip()
-    return first.startswith(":") or _GOOGLE_START.fullmatch(first) is not None
 
 
 def _read_sphinx(lines: list[str], parameters: dict[str, str]) -> None:
@@ -182,7 +179,9 @@ _PLAIN_TYPES = "use str, int, float, bool, list, dict, Literal, Enum, dataclasse
 def _field(name: str, parameter: inspect.Parameter, hint: Any, description: str | None) -> tuple[Any, Any]:
     default = parameter.default
     if default is inspect.Parameter.empty:
-        default = None if _allows_none(hint) else ...
+        bare = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+        optional = typing.get_origin(bare) in {typing.Union, UnionType} and NoneType in typing.get_args(bare)
+        default = None if optional else ...
     declared = any(getattr(each, "description", None) for each in getattr(hint, "__metadata__", ()))
     info = Field(alias=name) if declared or not description else Field(alias=name, description=description)
     return Annotated[hint, info], default
@@ -192,11 +191,6 @@ def _by_name(model: type[BaseModel], arguments: JsonObject) -> HandlerArguments:
     instance = model.model_validate(arguments)
     names = type(instance).model_fields
     return HandlerArguments(by_name=tuple((name.removeprefix(_PREFIX), getattr(instance, name)) for name in names))
-
-
-def _allows_none(hint: Any) -> bool:
-    bare = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
-    return typing.get_origin(bare) in {typing.Union, UnionType} and NoneType in typing.get_args(bare)
 
 
 def _is_context(hint: Any) -> bool:

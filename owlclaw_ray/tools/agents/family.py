@@ -35,7 +35,7 @@ from owlclaw_ray.tools.agents.arguments import (
     StartArguments,
 )
 from owlclaw_ray.tools.agents.options import AgentOptions
-from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, RuntimeAgents
+from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
 from owlclaw_ray.tools.failure import ToolFailureError
 
 _QUEUED = 100
@@ -109,7 +109,9 @@ class FamilyTools:
             agent = AgentRef.parse(arguments.agent_id, caller.agent.tenant)
         except InvalidAgentNameError as error:
             raise ToolFailureError("unknown_agent", str(error)) from None
-        record = self._agents.agent(agent) if _is_child(agent, caller.agent) else None
+        name = agent.key.rpartition(".")[2]
+        child = child_agent(caller.agent.tenant, agent.definition, caller.agent.agent_id, name) if name else None
+        record = self._agents.agent(agent) if child == agent else None
         if record is None:
             message = f"you have started no agent {arguments.agent_id!r}; agent.list_workers tells which ones you have"
             raise ToolFailureError("unknown_agent", message)
@@ -122,27 +124,21 @@ class FamilyTools:
         if run is not None and run.status.final:
             return ToolOutcome(ToolResult(caller.call_id, content=_told(run)), 0)
         if run is None:
-            definition = self._definition(caller, assignment.agent)
+            lineage = caller.lineage
+            if lineage is not None and lineage.depth >= MAX_DEPTH:
+                message = "an agent that was started by another one cannot start agents itself"
+                raise ToolFailureError("too_deep", message, details={"depth": lineage.depth, "limit": MAX_DEPTH})
+            known = {each.name: each for each in self._agents.definitions()}
+            may = [each for each in known if self._options.allows(each)]
+            name = assignment.agent.definition
+            definition = known.get(name)
+            if definition is None or name not in may:
+                message = f"no agent of definition {name!r} can be started; there are {', '.join(may) or 'none'}"
+                raise ToolFailureError("unknown_definition", message, details={"definitions": list(may)})
+            if definition.problem:
+                raise ToolFailureError("broken_definition", f"{name} cannot be used: {definition.problem}")
             self._submit(caller, assignment, tuple(filter(None, (definition.callback_url,))))
         return ToolOutcome(ToolResult(caller.call_id), 0, started=run_id)
-
-    def _definition(self, caller: ToolInvocation, agent: AgentRef) -> DefinitionView:
-        """Return the definition of an agent that the caller may start."""
-        lineage = caller.lineage
-        if lineage is not None and lineage.depth >= MAX_DEPTH:
-            message = "an agent that was started by another one cannot start agents itself"
-            raise ToolFailureError("too_deep", message, details={"depth": lineage.depth, "limit": MAX_DEPTH})
-        known = {each.name: each for each in self._agents.definitions()}
-        may = [name for name in known if self._options.allows(name)]
-        definition = known.get(agent.definition)
-        if definition is None or agent.definition not in may:
-            message = (
-                f"no agent of definition {agent.definition!r} can be started; there are {', '.join(may) or 'none'}"
-            )
-            raise ToolFailureError("unknown_definition", message, details={"definitions": list(may)})
-        if definition.problem:
-            raise ToolFailureError("broken_definition", f"{agent.definition} cannot be used: {definition.problem}")
-        return definition
 
     def _submit(self, caller: ToolInvocation, assignment: Assignment, told: tuple[str, ...]) -> None:
         arguments, now = assignment.arguments, self._clock.now()
@@ -254,11 +250,6 @@ def _last_run(agents: RuntimeAgents, run: Run) -> JsonObject:
     journal = agents.journal(run.agent.tenant, run.run_id)
     called = [entry.data["tool"] for entry in journal if entry.kind is EntryKind.TOOL_FINISHED]
     return {**told, "turns": sum(each.kind is EntryKind.MODEL_REPLIED for each in journal), "tools_called": called}
-
-
-def _is_child(agent: AgentRef, parent: AgentRef) -> bool:
-    name = agent.key.rpartition(".")[2]
-    return bool(name) and child_agent(parent.tenant, agent.definition, parent.agent_id, name) == agent
 
 
 def _worker(record: AgentRecord) -> JsonObject:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from owlclaw_ray.domain.embedding import EmbeddingPurpose
 from owlclaw_ray.domain.entries import recall_records
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.memory import Memory, Recall, ScoredMemory
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import MemoryId, RecordId, derived_id
@@ -60,18 +60,15 @@ class MemoryTools:
 
     def _records(self, found: Recall, caller: Caller) -> Iterator[LedgerRecord]:
         for kind, name, data in recall_records(found):
-            yield self._record(kind, name, data, caller)
-
-    def _record(self, kind: LedgerKind, key: str, data: JsonObject, caller: Caller) -> LedgerRecord:
-        return LedgerRecord(
-            record_id=RecordId(derived_id("rec", key, caller.idempotency_key)),
-            tenant=caller.agent.tenant,
-            agent_id=caller.agent.agent_id,
-            run_id=caller.run_id,
-            kind=kind,
-            at=self._clock.now(),
-            data=data,
-        )
+            yield LedgerRecord(
+                record_id=RecordId(derived_id("rec", name, caller.idempotency_key)),
+                tenant=caller.agent.tenant,
+                agent_id=caller.agent.agent_id,
+                run_id=caller.run_id,
+                kind=kind,
+                at=self._clock.now(),
+                data=data,
+            )
 
 
 def _described(found: ScoredMemory, *, explained: bool) -> JsonObject:

@@ -122,7 +122,10 @@ class BuiltInTools:
         call_id = ToolCallId(derived_id("call", context.idempotency_key))
         call = ToolCall(call_id, tool_name, json.dumps(arguments, default=repr, ensure_ascii=False))
         try:
-            answer = self._in_time(tool_name, arguments, context)
+            try:
+                answer: BuiltInOutcome = call_within(self._timeout, lambda: self._answer(tool_name, arguments, context))
+            except DeadlineReachedError:
+                raise ToolTimeoutError(f"{tool_name} did not finish within {self._timeout:g} s") from None
         except Exception as error:
             told = _as_tool_error(tool_name, error)
             self._record(call, context, self._outcome(ToolResult(call_id, error=told), started))
@@ -134,13 +137,6 @@ class BuiltInTools:
             raise kind(told.message) from error
         self._record(call, context, self._outcome(ToolResult(call_id, answer.content), started, answer))
         return answer.content
-
-    def _in_time(self, tool: str, arguments: JsonObject, context: Caller) -> BuiltInOutcome:
-        try:
-            answer: BuiltInOutcome = call_within(self._timeout, lambda: self._answer(tool, arguments, context))
-        except DeadlineReachedError:
-            raise ToolTimeoutError(f"{tool} did not finish within {self._timeout:g} s") from None
-        return answer
 
     def _record(self, call: ToolCall, context: Caller, outcome: ToolOutcome) -> None:
         if self._ledger is None:

@@ -34,22 +34,18 @@ def _translated(part: str) -> str:
     if part in _WILDCARDS:
         return _WILDCARDS[part]
     if part.startswith("[") and len(part) > 1:
-        return _glob_class(part)
+        negated = "^" if part[1] in "!^" else ""
+        ranges = _RANGE.findall(part[1 + bool(negated) : -1])
+        if any(low > high for low, high, _ in ranges if low):
+            return "".join(map(_glob_literal, part))
+        inside = "".join(
+            f"{_glob_literal(low)}-{_glob_literal(high)}" if low else _glob_literal(one) for low, high, one in ranges
+        )
+        return f"[[{negated}{inside}]&&[^/]]"
     if part.startswith("{") and len(part) > 1:
         choices = part[1:-1].split(",")
         return "(?:" + "|".join("".join(map(_translated, _GLOB_PART.findall(one))) for one in choices) + ")"
     return "".join(map(_glob_literal, part))
-
-
-def _glob_class(part: str) -> str:
-    negated = "^" if part[1] in "!^" else ""
-    ranges = _RANGE.findall(part[1 + bool(negated) : -1])
-    if any(low > high for low, high, _ in ranges if low):
-        return "".join(map(_glob_literal, part))
-    inside = "".join(
-        f"{_glob_literal(low)}-{_glob_literal(high)}" if low else _glob_literal(one) for low, high, one in ranges
-    )
-    return f"[[{negated}{inside}]&&[^/]]"
 
 
 def _glob_literal(character: str) -> str:

@@ -137,7 +137,9 @@ def _parsed(diff: str, names: frozenset[str]) -> list[_Hunk]:
         elif hunks:
             _take(hunks[-1], line)
         else:
-            _check_preamble(line)
+            for start, what in _REFUSED:
+                if line.startswith(start):
+                    raise _unsupported(f"it {what}")
         index += 1
     if files > 1:
         raise _unsupported(_SEVERAL)
@@ -157,12 +159,6 @@ def _take(hunk: _Hunk, line: str) -> None:
         what = f"a line of a hunk begins with {sign!r}: it must begin with a space, '+' or '-'"
         raise ToolFailureError("patch_apply_failed", what)
     hunk.steps.append((sign, text))
-
-
-def _check_preamble(line: str) -> None:
-    for start, what in _REFUSED:
-        if line.startswith(start):
-            raise _unsupported(f"it {what}")
 
 
 def _check_name(line: str, names: frozenset[str]) -> None:

@@ -71,7 +71,7 @@ def _load(path: Path, options: DeclarativeOptions, environ: Mapping[str, str]) -
         where = lambda parts: f"{shown}: {dotted(tuple(parts))}"  # noqa: E731 (one use, beside it)
         raise ConfigurationError(model_problems(error, ToolFile, where)) from error
     schema = plain_schema(written.input_schema, f"{shown}: input_schema")
-    folder = _working_folder(written, options)
+    folder = Path(os.path.realpath(Path(options.project) / Path(written.working_dir or ".").expanduser()))
     problems = [Problem(f"{shown}: {field}", what, fix) for field, what, fix in _problems(written, schema, options)]
     problems += _folder_problems(folder, shown, options)
     program = path.parent / written.command if "/" in written.command else None
@@ -136,10 +136,6 @@ def _problems(written: ToolFile, schema: JsonObject, options: DeclarativeOptions
     most = round(options.most_seconds * 1_000)
     if written.timeout_ms is not None and written.timeout_ms > most:
         yield "timeout_ms", f"is {written.timeout_ms}", f"tools.max_command_timeout_seconds allows {most}"
-
-
-def _working_folder(written: ToolFile, options: DeclarativeOptions) -> Path:
-    return Path(os.path.realpath(Path(options.project) / Path(written.working_dir or ".").expanduser()))
 
 
 def _folder_problems(folder: Path, shown: str, options: DeclarativeOptions) -> Iterator[Problem]:

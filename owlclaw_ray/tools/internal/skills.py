@@ -85,7 +85,9 @@ class SkillTools:
         if not asked.name:
             if asked.path:
                 raise ToolFailureError("invalid_arguments", "a path needs the name of its skill")
-            return {"skills": _listing(folder, withheld)}
+            skills, _ = load_skills(folder, CAPABILITIES_FOLDER, _skill_conditions())
+            listed = [each for each in skills if each.name not in withheld]
+            return {"skills": [{"name": each.name, "description": each.description} for each in listed]}
         if asked.name in withheld:
             raise ToolFailureError(
                 "skill_withheld", f"{asked.name} must not be read in this run: {withheld[asked.name]}"
@@ -95,11 +97,6 @@ class SkillTools:
         if asked.path:
             return {"skill": skill.name, "path": asked.path, "text": _reference(files, asked.path)}
         return {"skill": skill.name, "text": read_skill(skill), REFERENCES: _references(files)}
-
-
-def _listing(folder: Path, withheld: dict[str, str]) -> list[JsonObject]:
-    skills, _ = load_skills(folder, CAPABILITIES_FOLDER, _skill_conditions())
-    return [{"name": each.name, "description": each.description} for each in skills if each.name not in withheld]
 
 
 def _skill(folder: Path, name: str, withheld: dict[str, str]) -> Skill:

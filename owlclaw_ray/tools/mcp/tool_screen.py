@@ -66,7 +66,11 @@ class ToolScreen:
             for tool in result["tools"]:
                 Tool.model_validate(tool, by_name=False)
         except ValidationError as error:
-            return _told(error)
+            told = []
+            for each in error.errors(include_url=False, include_context=False, include_input=False)[:_SHOWN]:
+                place = each["loc"][2:] if each["loc"][:1] == ("tools",) else each["loc"]
+                told.append(": ".join(filter(None, (".".join(map(str, place)), each["msg"]))))
+            return "; ".join(told)
         except KeyError:
             return ""
         return ""
@@ -104,11 +108,3 @@ class _Screened:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
-
-
-def _told(error: ValidationError) -> str:
-    told = []
-    for each in error.errors(include_url=False, include_context=False, include_input=False)[:_SHOWN]:
-        place = each["loc"][2:] if each["loc"][:1] == ("tools",) else each["loc"]
-        told.append(": ".join(filter(None, (".".join(map(str, place)), each["msg"]))))
-    return "; ".join(told)
