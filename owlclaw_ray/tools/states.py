@@ -96,7 +96,13 @@ class StateProviders:
         cached = self._cache.get(key)
         if cached is not None and self._monotonic() < cached[0]:
             return cached[1]
-        state = to_json(self._ask(provider, agent))
+        arguments = (agent,) if provider.wants_agent else ()
+        if inspect.iscoroutinefunction(provider.function):
+            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+                answer = runner.run(provider.function(*arguments))
+        else:
+            answer = provider.function(*arguments)
+        state = to_json(answer)
         if provider.ttl is not None:
             now = self._monotonic()
             if len(self._cache) >= _CACHE_SIZE:
@@ -104,10 +110,3 @@ class StateProviders:
             if len(self._cache) < _CACHE_SIZE:
                 self._cache[key] = (now + provider.ttl, state)
         return state
-
-    def _ask(self, provider: StateProvider, agent: AgentRef) -> Any:
-        arguments = (agent,) if provider.wants_agent else ()
-        if inspect.iscoroutinefunction(provider.function):
-            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-                return runner.run(provider.function(*arguments))
-        return provider.function(*arguments)

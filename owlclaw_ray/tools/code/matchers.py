@@ -120,7 +120,9 @@ class PythonMatcher:
                 content = path.read_bytes()
             except OSError:
                 continue
-            numbers = list(islice(_matching(query, content), most))
+            lines = content.removesuffix(b"\n").split(b"\n") if content else []
+            matching = (number for number, line in enumerate(lines, 1) if query.compiled.search(line))
+            numbers = list(islice(matching, most))
             if numbers:
                 yield path, numbers
 
@@ -172,12 +174,3 @@ def _batches(files: Iterable[Path]) -> Iterator[list[Path]]:
             batch, size = [], 0
     if batch:
         yield batch
-
-
-def _matching(query: LineQuery, content: bytes) -> Iterator[int]:
-    lines = content.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    for number, line in enumerate(lines, 1):
-        if query.compiled.search(line):
-            yield number

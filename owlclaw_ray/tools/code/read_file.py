@@ -88,15 +88,7 @@ def _lines(file: BinaryIO, wanted_from: int) -> Iterator[_Line]:
         number += 1
         ended = data.endswith(b"\n")
         cut = not ended and len(data) > LINE_BYTES
-        if cut:
-            ended = _skip_line(file)
+        while cut and not ended and (rest := file.readline(_CHUNK)):
+            ended = rest.endswith(b"\n")
         kept = data[:LINE_BYTES] if cut else data.removesuffix(b"\n")
         yield _Line(number, b"" if number < wanted_from else kept, cut, ended)
-
-
-def _skip_line(file: BinaryIO) -> bool:
-    """Read on to the end of the line; return whether a newline ends it."""
-    while data := file.readline(_CHUNK):
-        if data.endswith(b"\n"):
-            return True
-    return False

@@ -76,23 +76,18 @@ def search(arguments: Search, policy: PathPolicy, matcher: Matcher, most_bytes: 
 
 
 def _files(start: Path, policy: PathPolicy, glob: Expression | None) -> Iterator[Path]:
+    """Yield the file, or all files below the folder that may be searched, by name; folders that cannot be read are skipped."""
     if not start.is_dir():
         yield start
         return
-    for path in _below(start, policy):
-        if glob is None or glob.found_in(path.relative_to(start).as_posix()):
-            yield path
-
-
-def _below(folder: Path, policy: PathPolicy) -> Iterator[Path]:
-    """Yield all files below a folder that may be searched, by name; folders that cannot be read are passed by."""
-    pending = _children(folder, policy)
+    pending = _children(start, policy)
     while pending:
         path = pending.pop()
-        if not path.is_dir():
+        if path.is_dir():
+            if path.name not in _NOT_ENTERED:
+                pending += _children(path, policy)
+        elif glob is None or glob.found_in(path.relative_to(start).as_posix()):
             yield path
-        elif path.name not in _NOT_ENTERED:
-            pending += _children(path, policy)
 
 
 def _children(folder: Path, policy: PathPolicy) -> list[Path]:

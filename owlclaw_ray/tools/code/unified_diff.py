@@ -41,11 +41,7 @@ class _Hunk(Struct):
 
     @property
     def is_full(self) -> bool:
-        return len(self.old) >= self.old_count and len(self.steps) - self._removed >= self.new_count
-
-    @property
-    def _removed(self) -> int:
-        return sum(sign == _REMOVED for sign, _ in self.steps)
+        return len(self.old) >= self.old_count and sum(sign != _REMOVED for sign, _ in self.steps) >= self.new_count
 
 
 def patched(text: str, diff: str, names: frozenset[str]) -> tuple[str, int]:

@@ -124,12 +124,6 @@ def filled_arguments(tool: str, command: str, args: Sequence[str], arguments: Js
     return filled
 
 
-def with_defaults(arguments: JsonObject, schema: JsonObject) -> JsonObject:
-    """Return the arguments with the defaults of what is absent."""
-    properties = schema.get("properties", {})
-    return {name: node["default"] for name, node in properties.items() if "default" in node} | arguments
-
-
 def _text(tool: str, name: str, value: JsonValue) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     if "\0" in text:
@@ -178,10 +172,10 @@ class DeclarativeTool:
 
     def run(self, invocation: ToolInvocation) -> ToolResult:
         """See ToolAdapter.run."""
-        schema = self._arguments.schema
         (given,) = self._arguments.read(invocation.tool, invocation.arguments).positional
         assert isinstance(given, dict)
-        arguments = with_defaults(given, schema)
+        properties = self._arguments.schema.get("properties", {})
+        arguments = {name: node["default"] for name, node in properties.items() if "default" in node} | given
         environment = environment_of(invocation, self._environment)
         written = self._written
         argv = [written.command, *filled_arguments(written.name, written.command, written.args, arguments)]

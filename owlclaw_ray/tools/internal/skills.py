@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -24,7 +23,6 @@ from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinitio
 from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.models.sanitise import neutralise
-from owlclaw_ray.tools.arguments import Arguments
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.large_output import INLINE_LIMIT
 from owlclaw_ray.tools.signature import arguments_of_model
@@ -47,11 +45,6 @@ class LoadSkill(BaseModel):
     ] = ""
 
 
-@cache
-def _reader() -> Arguments:
-    return arguments_of_model(LoadSkill, LOAD_SKILL)
-
-
 class SkillTools:
     """Implements ToolAdapter. Reads the skills of the calling agent's definition, as far as its run may read them."""
 
@@ -67,7 +60,7 @@ class SkillTools:
             ToolDefinition(
                 LOAD_SKILL,
                 "Read one of your skills by name, or a file of it by path. Without a name: list your skills and what they are about.",
-                _reader().schema,
+                arguments_of_model(LoadSkill, LOAD_SKILL).schema,
                 Permission.READONLY,
                 Effect.PURE,
                 ToolClass.QUICK,
@@ -78,7 +71,7 @@ class SkillTools:
 
     def run(self, invocation: ToolInvocation) -> JsonObject:
         """See ToolAdapter.run."""
-        (asked,) = _reader().read(LOAD_SKILL, invocation.arguments).positional
+        (asked,) = arguments_of_model(LoadSkill, LOAD_SKILL).read(LOAD_SKILL, invocation.arguments).positional
         assert isinstance(asked, LoadSkill)
         folder = self._agents_dir / invocation.agent.definition / CAPABILITIES_FOLDER
         withheld = dict(invocation.withheld_skills)

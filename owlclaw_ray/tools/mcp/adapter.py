@@ -110,7 +110,7 @@ class _KnownTools(Struct):
 
 
 class McpTools:
-    """Implements LiveTools for the servers of this node: their tools may be others at any time."""
+    """Implements DynamicTools for the servers of this node: their tools may be others at any time."""
 
     source = "the MCP servers"
     own_errors = frozenset({"uncertain", "tool_not_available"})
@@ -126,11 +126,11 @@ class McpTools:
         return tuple(self._fresh().definitions.values())
 
     def owns(self, tool: str) -> bool:
-        """See LiveTools.owns."""
+        """See DynamicTools.owns."""
         return tool.startswith(PREFIX)
 
     def find(self, tool: str) -> ToolDefinition | None:
-        """See LiveTools.find."""
+        """See DynamicTools.find."""
         return self._fresh().definitions.get(tool) if self.owns(tool) else None
 
     def run(self, invocation: ToolInvocation) -> ToolResult:
@@ -166,7 +166,7 @@ class McpTools:
         return ToolResult(invocation.call_id, content, metadata={SERVER: call.server})
 
     def missing(self, tool: str) -> ToolFailureError:
-        """See LiveTools.missing."""
+        """See DynamicTools.missing."""
         server = tool.removeprefix(PREFIX).partition(".")[0]
         if any(each.metadata[SERVER] == server for each in self._known.definitions.values()):
             return ToolFailureError("tool_not_available", f"the MCP server {server} does not offer {tool} any more")
