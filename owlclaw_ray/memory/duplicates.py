@@ -39,10 +39,6 @@ _BEFORE_FINAL = {
 
 def likeness(content: str) -> bytes:
     """Return what is equal for texts that are one memory."""
-    return blake2b(_normal(content).encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def _normal(content: str) -> str:
     quotes = _QUOTES.search(content)
     text = content
     if not text.isascii():
@@ -54,7 +50,9 @@ def _normal(content: str) -> str:
     if "\n" not in text:
         text = text.strip() if quotes else _spaced(text)
     before = _BEFORE_FINAL.get(text[-1:])
-    return text[:-1] if before is not None and before.search(text, 0, len(text) - 1) else text
+    if before is not None and before.search(text, 0, len(text) - 1):
+        text = text[:-1]
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _spaced(line: str) -> str:

@@ -142,7 +142,13 @@ class MemoryFile:
             memory = self._active.document.by_id.get(memory_id)
             if memory is None:
                 raise NotFoundError("memory", memory_id)
-            if changed := _changed(memory, content, tags, old_content, old_tags):
+            # A request may repeat: a field must be what the caller read, or already what it is to become.
+            other_content = old_content is not None and memory.content not in {old_content, content}
+            other_tags = old_tags is not None and set(memory.tags) not in [
+                set(old_tags),
+                None if tags is None else set(tags),
+            ]
+            if changed := [name for name, changed in (("content", other_content), ("tags", other_tags)) if changed]:
                 raise MemoryChangedError(memory_id, changed)
             edited = replace(
                 memory,
@@ -256,7 +262,24 @@ class MemoryFile:
             memory.content in {alike.content, *alike.also} or len(alike.also) < MERGED_TEXTS
         )
         stored = self._merge(alike, memory) if alike and can_merge else self._add(memory, key)
-        self._tidy(memory.created_at)
+        # The memory is stored whether the files can be brought within their limits or not.
+        try:
+            if self._limits.retention is not None and memory.created_at.date() != self._expired_on:
+                self._archive.settle()
+                for file in (self._archive, self._active):
+                    expired = {
+                        each.memory_id
+                        for each in file.document.memories
+                        if is_expired(each, memory.created_at, self._limits)
+                    }
+                    if expired:
+                        self._rewrite(file, partial(_without, ids=expired))
+                self._forget_removed()
+                self._expired_on = memory.created_at.date()
+            if chosen := choose_for_archive(self._active.document, self._active.size, memory.created_at, self._limits):
+                self._move(chosen)
+        except (OSError, FileChangedError) as error:
+            logger.warning("%s could not be brought within its limits: %s", self.path, error)
         return stored
 
     def _earlier(self, document: MemoryDocument, memory_id: MemoryId) -> Memory | None:
@@ -300,25 +323,6 @@ class MemoryFile:
         file.rewrite(change(file.document))
         return generation
 
-    def _tidy(self, now: datetime) -> None:
-        """Bring the files within their limits. The memory is stored whether this succeeds or not."""
-        try:
-            if self._limits.retention is not None and now.date() != self._expired_on:
-                self._expire(now)
-                self._expired_on = now.date()
-            if chosen := choose_for_archive(self._active.document, self._active.size, now, self._limits):
-                self._move(chosen)
-        except (OSError, FileChangedError) as error:
-            logger.warning("%s could not be brought within its limits: %s", self.path, error)
-
-    def _expire(self, now: datetime) -> None:
-        self._archive.settle()
-        for file in (self._archive, self._active):
-            expired = {each.memory_id for each in file.document.memories if is_expired(each, now, self._limits)}
-            if expired:
-                self._rewrite(file, partial(_without, ids=expired))
-        self._forget_removed()
-
     def _forget_removed(self) -> None:
         for file in (self._active, self._archive):
             file.forget_removed()
@@ -328,21 +332,18 @@ class MemoryFile:
         """Put the memories into the archive, then take them out of MEMORY.md: a crash in between leaves them in both."""
         moved = tuple(memory for memory in self._active.document.memories if memory.memory_id in chosen)
         if chosen & self._archived_ids.now() or not self._archive.append_unread(moved):
-            self._move_again(moved)
+            # The archive has some of them already, or is not as this process left it.
+            self._archive.settle()
+            archive = self._archive.document
+            there = {each.memory_id: archive.by_id.get(each.memory_id) for each in moved}
+            outdated = {each.memory_id for each in moved if there[each.memory_id] not in {None, each}}
+            if archive.torn or outdated:
+                self._rewrite(self._archive, partial(_without, ids=outdated))
+            if missing := [each for each in moved if there[each.memory_id] != each]:
+                self._archive.append(missing)
+            self._archive.forget()
         self._rewrite(self._active, partial(_without, ids=chosen))
         return moved
-
-    def _move_again(self, moved: Sequence[Memory]) -> None:
-        """Put memories into an archive that has some of them, or that is not as it was left."""
-        self._archive.settle()
-        archive = self._archive.document
-        there = {each.memory_id: archive.by_id.get(each.memory_id) for each in moved}
-        outdated = {each.memory_id for each in moved if there[each.memory_id] not in {None, each}}
-        if archive.torn or outdated:
-            self._rewrite(self._archive, partial(_without, ids=outdated))
-        if missing := [each for each in moved if there[each.memory_id] != each]:
-            self._archive.append(missing)
-        self._archive.forget()
 
 
 class _ArchivedIds:
@@ -370,19 +371,6 @@ class _ArchivedIds:
             self._ids |= {MemoryId(each.decode("utf-8", "replace")) for each in found}
             self._inode, self._size, self._modified = status.st_ino, self._size + len(added), status.st_mtime_ns
         return self._ids
-
-
-def _changed(
-    memory: Memory,
-    content: str | None,
-    tags: Sequence[str] | None,
-    old_content: str | None,
-    old_tags: Sequence[str] | None,
-) -> list[str]:
-    """Return which fields are neither what they were when the caller read them nor what they are to become: requests repeat."""
-    other_content = old_content is not None and memory.content not in {old_content, content}
-    other_tags = old_tags is not None and set(memory.tags) not in [set(old_tags), None if tags is None else set(tags)]
-    return [name for name, changed in (("content", other_content), ("tags", other_tags)) if changed]
 
 
 def _without(document: MemoryDocument, ids: Collection[MemoryId]) -> list[MemoryBlock]:

@@ -257,7 +257,13 @@ class ScheduleFirer:
 
     async def _fire(self, due: Sequence[Schedule], now: datetime) -> Sequence[Outcome]:
         """Fire the first of them, as many as one step plans; return their outcomes."""
-        plans = self._plans(due, now)
+        plans: list[FiringPlan] = []
+        planned = 0
+        for schedule in due:
+            plans.append(self._plan(schedule, now))
+            planned += sum(min(tick.count, _MAX_MISSED_TICKS) for tick in plans[-1].ticks)
+            if planned >= _MAX_PLANNED_TICKS:
+                break
         due = due[: len(plans)]
         names = tuple({each.agent.definition for each in due})
         definitions = dict(zip(names, await asyncio.gather(*map(self._definition, names)), strict=True))
@@ -269,16 +275,6 @@ class ScheduleFirer:
         await self._skip_refused(due, plans, outcomes, now)
         await self._notify(due, outcomes)
         return outcomes
-
-    def _plans(self, due: Sequence[Schedule], now: datetime) -> list[FiringPlan]:
-        plans: list[FiringPlan] = []
-        planned = 0
-        for schedule in due:
-            plans.append(self._plan(schedule, now))
-            planned += sum(min(tick.count, _MAX_MISSED_TICKS) for tick in plans[-1].ticks)
-            if planned >= _MAX_PLANNED_TICKS:
-                break
-        return plans
 
     def _plan(self, schedule: Schedule, now: datetime) -> FiringPlan:
         try:

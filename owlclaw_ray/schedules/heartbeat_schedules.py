@@ -46,13 +46,19 @@ class HeartbeatScheduler:
         for name in await self._definitions.names():
             heartbeat = await self._heartbeat(name)
             if heartbeat is not None:
-                wanted |= dict.fromkeys(await self._agents(name), heartbeat)
+                agents = await self._store.read(AgentsOfDefinition(name, _MAX_AGENTS))
+                wanted |= dict.fromkeys([AgentRef.parse(name), *agents], heartbeat)
         self._known = {agent: beat for agent, beat in self._known.items() if wanted.get(agent) == beat}
         missing = [(agent, heartbeat) for agent, heartbeat in wanted.items() if agent not in self._known]
         made = 0
         for at in range(0, len(missing), _BATCH):
             made += await self._make(missing[at : at + _BATCH])
-        await self._resume()
+        # Heartbeats that paused for lack of events resume when a webhook is in the inbox.
+        for schedule in await self._store.read(PausedHeartbeats()):
+            record = await self._store.read(AgentByRef(schedule.agent))
+            pulse = None if record is None else record.state.pulse
+            if pulse is not None and pulse.paused == schedule.schedule_id:
+                await self._store.apply([ResumeSchedule(schedule.agent, schedule.schedule_id, self._clock.now())])
         return made
 
     async def _make(self, missing: Sequence[tuple[AgentRef, Heartbeat]]) -> int:
@@ -74,23 +80,11 @@ class HeartbeatScheduler:
             missing, number = over, number + 1
         return made
 
-    async def _resume(self) -> None:
-        """Resume heartbeats that paused for lack of events and have a webhook in the inbox now."""
-        for schedule in await self._store.read(PausedHeartbeats()):
-            record = await self._store.read(AgentByRef(schedule.agent))
-            pulse = None if record is None else record.state.pulse
-            if pulse is not None and pulse.paused == schedule.schedule_id:
-                await self._store.apply([ResumeSchedule(schedule.agent, schedule.schedule_id, self._clock.now())])
-
     async def _heartbeat(self, name: str) -> Heartbeat | None:
         try:
             return (await self._definitions.get(name)).heartbeat
         except OwlClawError:
             return None
-
-    async def _agents(self, name: str) -> list[AgentRef]:
-        """Return the definition's agents, of all tenants, that no agent started, and the one that exists without any trigger."""
-        return [AgentRef.parse(name), *await self._store.read(AgentsOfDefinition(name, _MAX_AGENTS))]
 
 
 def _schedule(agent: AgentRef, heartbeat: Heartbeat, number: int, now: datetime) -> Schedule:

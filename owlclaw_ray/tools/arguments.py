@@ -111,15 +111,14 @@ class Arguments:
     def read_object(self, tool: str, decoded: JsonObject) -> HandlerArguments:
         """As `read`, for arguments that are decoded already."""
         cleaned = _without_optional_nulls(decoded, self.schema)
-        problems = sorted(set(_problems(self._validator, cleaned)))
+        problems = _problems(self._validator, cleaned)
         if problems:
             raise ToolArgumentsError(tool, problems)
         try:
             return self.convert(cleaned)
         except ModelError as error:
-            raise ToolArgumentsError(
-                tool, [_model_line(each["loc"], each["msg"]) for each in error.errors()]
-            ) from error
+            lines = [f"{_path(each['loc'])}: {each['msg']}" for each in error.errors()]
+            raise ToolArgumentsError(tool, lines) from error
 
 
 def decode_arguments(tool: str, text: str) -> JsonObject:
@@ -141,7 +140,7 @@ def decode_arguments(tool: str, text: str) -> JsonObject:
 
 def argument_problems(schema: JsonObject, arguments: JsonObject) -> list[str]:
     """Return a line for each thing that is wrong with arguments for a tool of that schema."""
-    return sorted(set(_problems(validator_of(schema), arguments)))
+    return _problems(validator_of(schema), arguments)
 
 
 def as_model(model: type[BaseModel]) -> Callable[[JsonObject], HandlerArguments]:
@@ -172,31 +171,26 @@ def _without_optional_nulls(value: JsonValue, schema: JsonObject) -> JsonValue:
     }
 
 
-def _problems(validator: Validator, value: JsonObject) -> Iterator[str]:
+def _problems(validator: Validator, value: JsonObject) -> list[str]:
+    lines: set[str] = set()
     for error in validator.iter_errors(value):
-        yield from _lines(error)
-
-
-def _lines(error: ValidationError) -> Iterator[str]:
-    path = list(error.absolute_path)
-    schema: JsonObject = error.schema if isinstance(error.schema, dict) else {}
-    properties = schema.get("properties", {})
-    if error.validator == "required" and isinstance(error.instance, dict):
-        for name in schema.get("required", ()):
-            if name not in error.instance:
-                yield f"{_path([*path, name])}: given nothing; allowed: {allowed(properties.get(name, {}))} (required)"
-    elif error.validator == "additionalProperties" and isinstance(error.instance, dict):
-        for name in error.instance.keys() - properties.keys():
-            close = difflib.get_close_matches(name, properties, n=1)
-            hint = f" (did you mean {close[0]}?)" if close else ""
-            known = ", ".join(properties) or "nothing"
-            yield f"{_path([*path, name])}: unknown; allowed: {known}{hint}"
-    else:
-        yield f"{_path(path)}: given {given(error.instance)}; allowed: {allowed(schema)}"
-
-
-def _model_line(location: Sequence[int | str], message: str) -> str:
-    return f"{_path(location)}: {message}"
+        path = list(error.absolute_path)
+        schema: JsonObject = error.schema if isinstance(error.schema, dict) else {}
+        properties = schema.get("properties", {})
+        if error.validator == "required" and isinstance(error.instance, dict):
+            for name in schema.get("required", ()):
+                if name not in error.instance:
+                    expected = allowed(properties.get(name, {}))
+                    lines.add(f"{_path([*path, name])}: given nothing; allowed: {expected} (required)")
+        elif error.validator == "additionalProperties" and isinstance(error.instance, dict):
+            for name in error.instance.keys() - properties.keys():
+                close = difflib.get_close_matches(name, properties, n=1)
+                hint = f" (did you mean {close[0]}?)" if close else ""
+                known = ", ".join(properties) or "nothing"
+                lines.add(f"{_path([*path, name])}: unknown; allowed: {known}{hint}")
+        else:
+            lines.add(f"{_path(path)}: given {given(error.instance)}; allowed: {allowed(schema)}")
+    return sorted(lines)
 
 
 def _path(parts: Sequence[int | str]) -> str:

@@ -41,16 +41,21 @@ class ArtifactFolder:
         """Return it; raises NotFoundError. Only ids of the form that `put` is given reach the file system."""
         if _ID.fullmatch(artifact_id):
             for media_type, ending in ENDINGS.items():
+                path = self._folder(agent) / f"{artifact_id}{ending}"
                 try:
-                    content = _read(self._folder(agent) / f"{artifact_id}{ending}")
+                    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+                        return Artifact(artifact_id, media_type, file.read())
                 except OSError:
                     continue
-                return Artifact(artifact_id, media_type, content)
         raise NotFoundError("artifact", artifact_id)
 
     def listing(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:
         """Return the agent's artifacts, the newest first."""
-        found = [StoredArtifact(*_told(entry.name), size, at) for entry, size, at in _files(self._folder(agent))]
+        media_types = {ending: media_type for media_type, ending in ENDINGS.items()}
+        found = []
+        for entry, size, stored_at in _files(self._folder(agent)):
+            stem, dot, ending = entry.name.partition(".")
+            found.append(StoredArtifact(ArtifactId(stem), media_types[f"{dot}{ending}"], size, stored_at))
         return sorted(found, key=lambda each: (each.stored_at, each.artifact_id), reverse=True)[:limit]
 
     def expire(self, before: datetime) -> int:
@@ -73,12 +78,6 @@ class ArtifactFolder:
         return self._agents / agent.folder / "artifacts"
 
 
-def _told(name: str) -> tuple[ArtifactId, str]:
-    """Return the id and the media type that a file's name tells."""
-    stem, ending = name.split(".")
-    return ArtifactId(stem), next(media_type for media_type, each in ENDINGS.items() if each == f".{ending}")
-
-
 def _files(folder: Path) -> Iterator[tuple[os.DirEntry[str], int, datetime]]:
     """Yield the artifacts in a folder, with their sizes and when they were stored."""
     try:
@@ -92,11 +91,6 @@ def _files(folder: Path) -> Iterator[tuple[os.DirEntry[str], int, datetime]]:
                 found = entry.stat(follow_symlinks=False)
                 if S_ISREG(found.st_mode):
                     yield entry, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC)
-
-
-def _read(path: Path) -> bytes:
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
-        return file.read()
 
 
 class ArtifactExpiry:

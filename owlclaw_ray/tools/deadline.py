@@ -36,8 +36,28 @@ def call_within(seconds: float, function: Callable[[], Any]) -> Any:
     """Return what the function returns, or raise what it raises, or DeadlineReachedError after that many seconds."""
     seconds = min(max(seconds, _SOONEST), _LATEST)
     if threading.current_thread() is threading.main_thread():
-        return _interrupted_call(seconds, function)
-    return _abandoned_call(seconds, function)
+        try:
+            with _alarm(seconds):
+                return function()
+        except _Interrupt:
+            raise DeadlineReachedError from None
+    result: list[Any] = []
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            result.append(function())
+        except BaseException as error:  # noqa: BLE001 (it is raised again in the caller's thread)
+            failure.append(error)
+
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name="owlclaw-tool", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failure:
+        raise failure[0]
+    if not result:
+        raise DeadlineReachedError
+    return result[0]
 
 
 def run_within(seconds: float, start: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -63,14 +83,6 @@ def run_within(seconds: float, start: Callable[[], Coroutine[Any, Any, Any]]) ->
     return call_within(seconds + _LOOP_SLACK_SECONDS, run)
 
 
-def _interrupted_call(seconds: float, function: Callable[[], Any]) -> Any:
-    try:
-        with _alarm(seconds):
-            return function()
-    except _Interrupt:
-        raise DeadlineReachedError from None
-
-
 @contextmanager
 def _alarm(seconds: float) -> Iterator[None]:
     """Raise _Interrupt in this thread after that many seconds; whatever timer ran before goes on afterwards."""
@@ -92,23 +104,3 @@ def _alarm(seconds: float) -> Iterator[None]:
         if delay_before:
             remaining = max(_SOONEST, delay_before - (time.monotonic() - started))
             signal.setitimer(signal.ITIMER_REAL, remaining, interval_before)
-
-
-def _abandoned_call(seconds: float, function: Callable[[], Any]) -> Any:
-    result: list[Any] = []
-    failure: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            result.append(function())
-        except BaseException as error:  # noqa: BLE001 (it is raised again in the caller's thread)
-            failure.append(error)
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name="owlclaw-tool", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if failure:
-        raise failure[0]
-    if not result:
-        raise DeadlineReachedError
-    return result[0]

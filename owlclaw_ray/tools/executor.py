@@ -6,7 +6,7 @@ import inspect
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 from msgspec.structs import replace
@@ -65,15 +65,16 @@ class LocalExecutor:
 
     def _fitted(self, invocation: ToolInvocation, started: float) -> ToolOutcome:
         definition = self._sources.definition(invocation.tool)
-        outcome = self._outcome(invocation, definition, started)
-        return replace(outcome, result=self._large.fitted(invocation, outcome.result, _limit(definition)))
-
-    def _outcome(self, invocation: ToolInvocation, definition: ToolDefinition | None, started: float) -> ToolOutcome:
         if definition is None:
-            return self._contained(invocation, lambda: self._missing(invocation.tool))
-        if invocation.stage is Stage.RUN and not self._hooks.see(definition):
-            return self._contained(invocation, lambda: self._execute(invocation))
-        return self._hooked(invocation, definition, started)
+            # It is not called, even if it is there by now: no rule has judged the call.
+            error = self._sources.missing(invocation.tool)
+            outcome = _failed(invocation, error.type, str(error), retryable=error.retryable, details=error.details)
+        elif invocation.stage is Stage.RUN and not self._hooks.see(definition):
+            outcome = self._contained(invocation, lambda: self._execute(invocation))
+        else:
+            outcome = self._hooked(invocation, definition, started)
+        limit: int = definition.metadata.get(INLINE_LIMIT, INLINE_BYTES) if definition else INLINE_BYTES
+        return replace(outcome, result=self._large.fitted(invocation, outcome.result, limit))
 
     def _hooked(self, invocation: ToolInvocation, definition: ToolDefinition, started: float) -> ToolOutcome:
         facts = HookFacts({"edited": True} if invocation.stage is Stage.EDITED else {})
@@ -82,17 +83,18 @@ class LocalExecutor:
         def prepare() -> ToolOutcome:
             nonlocal left
             left = self._before(definition, invocation, started, facts)
-            if invocation.stage is Stage.CHECK:
-                return self._checked(definition, left)
-            return self._execute(left)
+            if invocation.stage is not Stage.CHECK:
+                return self._execute(left)
+            # What a person may be asked about; it raises what the call would raise before it does anything.
+            target: CallTarget = call_within(left.timeout, lambda: self._target(definition, left))
+            checked = CheckedCall(left.arguments, target.scope, target.cwd)
+            return ToolOutcome(ToolResult(left.call_id), 0, checked=checked)
 
         outcome = self._contained(invocation, prepare)
-        if (
-            outcome.checked is None
-            and outcome.started is None
-            and self._hooks.of(definition, HookPoint.AFTER)
-            and _ran(outcome)
-        ):
+        error = outcome.result.error
+        ran = error is None or error.type not in {DENIED, "invalid_arguments", "tool_not_available"}
+        over = outcome.checked is None and outcome.started is None
+        if ran and over and self._hooks.of(definition, HookPoint.AFTER):
             use = use_of(definition, decode_arguments(definition.name, left.arguments), invocation)
             time_left = partial(self._time_left, invocation, started)
             result = self._hooks.after(use, definition, outcome.result, time_left, facts)
@@ -117,12 +119,6 @@ class LocalExecutor:
     def _time_left(self, invocation: ToolInvocation, started: float) -> float:
         return max(invocation.timeout - (self._clock.monotonic() - started), 0.0)
 
-    def _checked(self, definition: ToolDefinition, invocation: ToolInvocation) -> ToolOutcome:
-        """Return what a person may be asked about; raises what the call would raise before it does anything."""
-        target: CallTarget = call_within(invocation.timeout, lambda: self._target(definition, invocation))
-        checked = CheckedCall(invocation.arguments, target.scope, target.cwd)
-        return ToolOutcome(ToolResult(invocation.call_id), 0, checked=checked)
-
     def _target(self, definition: ToolDefinition, invocation: ToolInvocation) -> CallTarget:
         adapter = self._sources.adapter(definition.name)
         if isinstance(adapter, TargetsCalls):
@@ -135,11 +131,20 @@ class LocalExecutor:
         try:
             return execute()
         except (HookDeniedError, ApprovalNeededError) as error:
-            return _not_permitted(invocation, error)
+            if isinstance(error, HookDeniedError):
+                return _failed(invocation, DENIED, f"{invocation.tool} must not be called like this: {error}")
+            if invocation.stage.approved:
+                return _failed(invocation, DENIED, f"{invocation.tool} asks for more than was approved: {error}")
+            checked = CheckedCall(invocation.arguments, error.target, reason=error.reason)
+            return replace(_failed(invocation, DENIED, str(error)), checked=checked)
         except ToolArgumentsError as error:
             return _failed(invocation, "invalid_arguments", str(error), details=list(error.details))
         except (DeadlineReachedError, ToolTimeoutError) as error:
-            return _failed(invocation, "timeout", str(error) or _timeout_message(invocation), retryable=True)
+            message = str(error) or (
+                f"{invocation.tool} did not finish within {invocation.timeout:g} s and was stopped; "
+                "it may have done a part of its work. Ask for less, check what it did, or go on without it."
+            )
+            return _failed(invocation, "timeout", message, retryable=True)
         except ToolFailureError as error:
             return _failed(invocation, error.type, str(error), retryable=error.retryable, details=error.details)
         except NotJsonError as error:
@@ -154,39 +159,15 @@ class LocalExecutor:
             retryable = isinstance(error, RetryableError | ConnectionError | TimeoutError)
             return _failed(invocation, "execution_failed", _told(error), retryable=retryable)
 
-    def _missing(self, tool: str) -> NoReturn:
-        """Raise why the tool cannot be called. It is not called, even if it is there by now: nobody has looked at the call."""
-        raise self._sources.missing(tool)
-
     def _execute(self, invocation: ToolInvocation) -> ToolOutcome:
         adapter = self._sources.adapter(invocation.tool)
         if adapter is None:
-            self._missing(invocation.tool)
+            raise self._sources.missing(invocation.tool)
         own = _own_errors(adapter)
         returned = _failing_plainly(lambda: _run(adapter, invocation), own)
         if isinstance(returned, ToolOutcome):
             return replace(returned, result=_result(invocation, returned.result, own))
         return ToolOutcome(_result(invocation, returned, own), duration_ms=0)
-
-
-def _limit(definition: ToolDefinition | None) -> int:
-    limit: int = definition.metadata.get(INLINE_LIMIT, INLINE_BYTES) if definition else INLINE_BYTES
-    return limit
-
-
-def _not_permitted(invocation: ToolInvocation, error: HookDeniedError | ApprovalNeededError) -> ToolOutcome:
-    if isinstance(error, HookDeniedError):
-        return _failed(invocation, DENIED, f"{invocation.tool} must not be called like this: {error}")
-    if invocation.stage.approved:
-        return _failed(invocation, DENIED, f"{invocation.tool} asks for more than was approved: {error}")
-    checked = CheckedCall(invocation.arguments, error.target, reason=error.reason)
-    return replace(_failed(invocation, DENIED, str(error)), checked=checked)
-
-
-def _ran(outcome: ToolOutcome) -> bool:
-    """Return whether the tool was called, so that there is a result to look at."""
-    error = outcome.result.error
-    return error is None or error.type not in {DENIED, "invalid_arguments", "tool_not_available"}
 
 
 def _run(adapter: ToolAdapter, invocation: ToolInvocation) -> Any:
@@ -223,13 +204,6 @@ def _failed(
 ) -> ToolOutcome:
     error = ToolError(type_, short_message(message), retryable=retryable, details=details)
     return ToolOutcome(ToolResult(invocation.call_id, error=error), duration_ms=0)
-
-
-def _timeout_message(invocation: ToolInvocation) -> str:
-    return (
-        f"{invocation.tool} did not finish within {invocation.timeout:g} s and was stopped; it may have done a part of its work. "
-        "Ask for less, check what it did, or go on without it."
-    )
 
 
 def _told(error: BaseException) -> str:

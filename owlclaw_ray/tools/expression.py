@@ -58,26 +58,9 @@ def expression(pattern: str) -> Expression:
 
 def is_exponential(pattern: str) -> bool:
     """Return whether the pattern may take exponential time."""
-    return _linear(pattern) is None and _repeats_choices(pattern)
-
-
-def whole_text(pattern: str) -> Expression:
-    """Return what matches only texts that fit from end to end, in linear time; raises SchemaError for what that engine does not take."""
-    return _Linear(f"(?s)^(?:{pattern})$")
-
-
-@lru_cache(maxsize=_KEPT)
-def _linear(pattern: str) -> _Linear | None:
-    if _READ_DIFFERENTLY.search(pattern):
-        return None
-    try:
-        return _Linear(pattern)
-    except SchemaError:
-        return None
-
-
-def _repeats_choices(pattern: str) -> bool:
-    """Return whether a group is repeated that holds a repetition or alternatives."""
+    if _linear(pattern) is not None:
+        return False
+    # It may if it repeats a group that holds a repetition or alternatives.
     opened, closed = [False], False
     for part in _TOKEN.findall(pattern):
         repeats = part[0] in "*+?{" and len(part) < len(pattern)
@@ -93,3 +76,18 @@ def _repeats_choices(pattern: str) -> bool:
         elif repeats or part == "|":
             opened[-1] = True
     return False
+
+
+def whole_text(pattern: str) -> Expression:
+    """Return what matches only texts that fit from end to end, in linear time; raises SchemaError for what that engine does not take."""
+    return _Linear(f"(?s)^(?:{pattern})$")
+
+
+@lru_cache(maxsize=_KEPT)
+def _linear(pattern: str) -> _Linear | None:
+    if _READ_DIFFERENTLY.search(pattern):
+        return None
+    try:
+        return _Linear(pattern)
+    except SchemaError:
+        return None

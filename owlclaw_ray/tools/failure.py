@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 from owlclaw_ray.domain.agent_tools import CHILD_FAILED
@@ -21,11 +22,7 @@ class ToolFailureError(ToolExecutionError):
         super().__init__(message)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_restored, (self.type, str(self), self.retryable, self.details))
-
-
-def _restored(type_: str, message: str, retryable: bool, details: JsonValue) -> ToolFailureError:  # noqa: FBT001 (pickle passes by position)
-    return ToolFailureError(type_, message, retryable=retryable, details=details)
+        return partial(ToolFailureError, retryable=self.retryable, details=self.details), (self.type, str(self))
 
 
 MESSAGE_CHARACTERS = 2_000

@@ -9,6 +9,7 @@ from contextlib import suppress
 from copy import deepcopy
 from enum import Enum
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
@@ -68,7 +69,7 @@ Answer: TypeAlias = Deny | Change | None
 
 
 class HookDeniedError(Exception):
-    """A hook denied, or could not be heard, which is the same."""
+    """A hook denied the call, or failed, which counts as denying it."""
 
 
 class Hook(Struct, frozen=True):
@@ -88,13 +89,9 @@ class Hook(Struct, frozen=True):
 
     def ask(self, seconds: float, *given: object) -> Answer:
         """Return its answer; raises HookDeniedError for one that raises, is late, or says nothing that a hook can say."""
-
-        def call() -> Any:
-            return self.function(*given)
-
         within = run_within if inspect.iscoroutinefunction(self.function) else call_within
         try:
-            answer = within(seconds, call)
+            answer = within(seconds, partial(self.function, *given))
         except DeadlineReachedError:
             raise HookDeniedError(f"the hook {self.name} did not answer within {seconds:g} s") from None
         except KeyboardInterrupt:
@@ -179,11 +176,15 @@ class Hooks:
             answer = self._asked(hook, min(HOOK_SECONDS, left()), facts, use_of(tool, arguments, invocation))
             if isinstance(answer, Change):
                 changed = _changed_arguments(hook, answer, facts)
-                if invocation.stage is Stage.EDITED:
-                    _require_unchanged(hook, arguments, changed, facts)
-                else:
+                if invocation.stage is not Stage.EDITED:
                     arguments = changed
                     facts.note(hook, "changed", arguments=arguments)
+                elif changed == arguments:
+                    facts.note(hook, "allowed")
+                else:
+                    reason = f"the hook {hook.name} would change what a person wrote"
+                    facts.note(hook, "denied", reason=reason)
+                    raise HookDeniedError(reason)
         return arguments
 
     def after(
@@ -231,15 +232,6 @@ def _changed_arguments(hook: Hook, answer: Change, facts: HookFacts) -> JsonObje
             return arguments
     reason = f"the hook {hook.name} changed the arguments to what is no JSON object"
     facts.note(hook, "failed", reason=reason)
-    raise HookDeniedError(reason)
-
-
-def _require_unchanged(hook: Hook, written: JsonObject, changed: JsonObject, facts: HookFacts) -> None:
-    if changed == written:
-        facts.note(hook, "allowed")
-        return
-    reason = f"the hook {hook.name} would change what a person wrote"
-    facts.note(hook, "denied", reason=reason)
     raise HookDeniedError(reason)
 
 

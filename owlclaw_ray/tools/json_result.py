@@ -114,7 +114,9 @@ def _default(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", fallback=_default)
     if isinstance(value, Struct):
-        return _object_of(value)
+        # Under the names that fields have when msgspec encodes them, without those that are not set.
+        values = zip(value.__struct_encode_fields__, astuple(value), strict=True)
+        return {name: each for name, each in values if each is not UNSET}
     if isinstance(value, tuple):
         return value._asdict() if hasattr(value, "_asdict") else list(value)
     if isinstance(value, set | frozenset):
@@ -124,9 +126,3 @@ def _default(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     raise NotJsonError(f"{type(value).__qualname__} has no JSON form")
-
-
-def _object_of(struct: Struct) -> dict[str, Any]:
-    """Return the fields under the names that they have when msgspec encodes them, without those that are not set."""
-    values = zip(struct.__struct_encode_fields__, astuple(struct), strict=True)
-    return {name: value for name, value in values if value is not UNSET}

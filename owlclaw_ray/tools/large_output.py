@@ -42,7 +42,8 @@ class LargeOutput:
         Metadata beyond INLINE_BYTES is a summary too.
         """
         content, about_content = self._within(invocation, "content", result.content, limit)
-        metadata = {**_bounded_metadata(result.metadata), **about_content}
+        short = bounded(result.metadata)
+        metadata = {**(short if isinstance(short, dict) else {"summary": short}), **about_content}
         error = result.error
         if error is not None and error.details is not None:
             details, about_details = self._within(invocation, "details", error.details, limit)
@@ -55,18 +56,8 @@ class LargeOutput:
         encoded = value.encode() if isinstance(value, str) else orjson.dumps(value)
         if len(encoded) <= limit:
             return value, {}
-        artifact_id = self._stored(invocation, part, value, encoded)
-        if artifact_id is None:
-            return within_limit(value)
-        reference = {"artifact_id": artifact_id, "size_bytes": len(encoded)}
-        if len(encoded) > ARTIFACT_BYTES:
-            reference["stored_bytes"] = ARTIFACT_BYTES
-        about = {"truncated": True, "total_bytes": len(encoded), "artifact_id": artifact_id}
-        return {"summary": summary(value), "artifact_ref": reference}, about
-
-    def _stored(self, invocation: ToolInvocation, part: str, value: JsonValue, encoded: bytes) -> ArtifactId | None:
         if self._artifacts is None:
-            return None
+            return within_limit(value)
         artifact_id = ArtifactId(derived_id("art", invocation.idempotency_key, part))
         whole_json = not isinstance(value, str) and len(encoded) <= ARTIFACT_BYTES
         artifact = Artifact(artifact_id, JSON if whole_json else TEXT, encoded[:ARTIFACT_BYTES])
@@ -74,8 +65,12 @@ class LargeOutput:
             self._artifacts.put(invocation.agent, artifact)
         except OSError:
             _logger.exception("the output of %s (run %s) cannot be stored", invocation.tool, invocation.run_id)
-            return None
-        return artifact_id
+            return within_limit(value)
+        reference = {"artifact_id": artifact_id, "size_bytes": len(encoded)}
+        if len(encoded) > ARTIFACT_BYTES:
+            reference["stored_bytes"] = ARTIFACT_BYTES
+        about = {"truncated": True, "total_bytes": len(encoded), "artifact_id": artifact_id}
+        return {"summary": summary(value), "artifact_ref": reference}, about
 
 
 def summary(value: JsonValue) -> JsonValue:
@@ -88,11 +83,6 @@ def summary(value: JsonValue) -> JsonValue:
 def bounded(value: JsonValue) -> JsonValue:
     """Return a value of up to INLINE_BYTES as it is, and a summary of a larger one."""
     return value if len(orjson.dumps(value)) <= INLINE_BYTES else summary(value)
-
-
-def _bounded_metadata(metadata: JsonObject) -> JsonObject:
-    short = bounded(metadata)
-    return short if isinstance(short, dict) else {"summary": short}
 
 
 def _shortened(value: JsonValue, text_bytes: int) -> JsonValue:

@@ -14,8 +14,8 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self
 
@@ -97,14 +97,20 @@ def run_program(program: Program, limits: ProgramLimits) -> ProgramEnd:
         process.stdout = os.fdopen(output_end, "rb", buffering=0)
         guard.watch(process.pid)
         start.close()
-        with _ended(process):
-            output = {
-                process.stdout: BoundedText(limits.stdout_bytes),
-                process.stderr: BoundedText(limits.stderr_bytes),
-            }
+        output = {
+            process.stdout: BoundedText(limits.stdout_bytes),
+            process.stderr: BoundedText(limits.stderr_bytes),
+        }
+        try:
             ended = _talk(process, program.stdin, output, limits.seconds)
             kill_group(process.pid)
             _drain(output)
+        finally:
+            kill_group(process.pid)
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe is not None:
+                    pipe.close()
+            process.wait()
     exit_code = process.returncode if ended else None
     return ProgramEnd(exit_code, output[process.stdout], output[process.stderr])
 
@@ -141,19 +147,6 @@ class Guard:
 
     def __exit__(self, *_: object) -> None:
         self._shell.communicate(b"done\n")
-
-
-@contextmanager
-def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Have the process and its group be gone when the block is left."""
-    try:
-        yield
-    finally:
-        kill_group(process.pid)
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
-        process.wait()
 
 
 def _talk(

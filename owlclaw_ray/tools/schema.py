@@ -36,7 +36,13 @@ def plain_schema(schema: JsonObject, where: str) -> JsonObject:
     if not problems and inlined.get("type") != "object":
         problems = [Problem(f"{where}: type", "is not 'object'", "arguments of a tool are one JSON object")]
     if not problems:
-        problems = list(_metaschema_problems(inlined, where))
+        try:
+            encoded = orjson.dumps(inlined)
+        except TypeError as error:
+            what = f"cannot be sent to a model: {error}"
+            raise ConfigurationError([Problem(where, what, "use JSON, its numbers within 64 bits")]) from error
+        fault = _metaschema_fault(encoded)
+        problems = [] if fault is None else [Problem(f"{where}: {fault[0]}", fault[1])]
     if problems:
         raise ConfigurationError(problems)
     return inlined
@@ -101,23 +107,16 @@ def _subset_problems(node: JsonObject, path: str, where: str) -> Iterator[Proble
         if isinstance(node.get(key), dict):
             yield from _subset_problems(node[key], _join(path, key), where)
     pattern = node.get("pattern")
-    if isinstance(pattern, str) and not _compiles(pattern):
-        yield Problem(f"{where}: {_join(path, 'pattern')}", f"{pattern!r} is no regular expression")
-    elif isinstance(pattern, str) and is_exponential(pattern):
-        fix = "repeat no group that holds a repetition or alternatives, or do without look-around and back-references"
-        yield Problem(f"{where}: {_join(path, 'pattern')}", f"{pattern!r} may take exponential time", fix)
-
-
-def _metaschema_problems(schema: JsonObject, where: str) -> Iterator[Problem]:
-    try:
-        encoded = orjson.dumps(schema)
-    except TypeError as error:
-        yield Problem(where, f"cannot be sent to a model: {error}", "use JSON, its numbers within 64 bits")
-        return
-    fault = _metaschema_fault(encoded)
-    if fault is not None:
-        path, message = fault
-        yield Problem(f"{where}: {path}", message)
+    if isinstance(pattern, str):
+        place = f"{where}: {_join(path, 'pattern')}"
+        try:
+            re.compile(pattern)
+        except re.error:
+            yield Problem(place, f"{pattern!r} is no regular expression")
+        else:
+            if is_exponential(pattern):
+                fix = "repeat no group that holds a repetition or alternatives, or do without look-around and back-references"
+                yield Problem(place, f"{pattern!r} may take exponential time", fix)
 
 
 @lru_cache(maxsize=4_096)
@@ -128,14 +127,6 @@ def _metaschema_fault(encoded: bytes) -> tuple[str, str] | None:
     except SchemaError as error:
         return _join(*map(str, error.absolute_path)), error.message
     return None
-
-
-def _compiles(pattern: str) -> bool:
-    try:
-        re.compile(pattern)
-    except re.error:
-        return False
-    return True
 
 
 def _mapping(value: JsonValue) -> JsonObject:

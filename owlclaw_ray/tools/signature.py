@@ -7,6 +7,7 @@ import re
 import typing
 import warnings
 from collections.abc import Callable
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any
 
@@ -36,31 +37,24 @@ class Docstring(Struct):
 def parse_docstring(text: str) -> Docstring:
     """Read a docstring (cleaned, as inspect.getdoc gives it) in Google or Sphinx style; others give a summary only."""
     summary = text.strip().split("\n\n", 1)[0]
-    parsed = Docstring("" if _is_field(summary) else " ".join(summary.split()))
+    first = summary.split("\n", 1)[0].strip()
+    fields_only = first.startswith(":") or _GOOGLE_START.fullmatch(first)
+    parsed = Docstring("" if fields_only else " ".join(summary.split()))
     lines = text.splitlines()
-    _read_sphinx(lines, parsed.parameters)
-    for number, line in enumerate(lines):
-        if _GOOGLE_START.fullmatch(line.strip()):
-            _read_google(lines[number + 1 :], parsed.parameters)
-    return parsed
-
-
-def _is_field(paragraph: str) -> bool:
-    first = paragraph.split("\n", 1)[0].strip()
-    return first.startswith(":") or _GOOGLE_START.fullmatch(first) is not None
-
-
-def _read_sphinx(lines: list[str], parameters: dict[str, str]) -> None:
     name = ""
     for line in lines:
         found = _SPHINX.fullmatch(line.strip())
         if found:
             name = found[1]
-            parameters[name] = found[2].strip()
+            parsed.parameters[name] = found[2].strip()
         elif name and line[:1].isspace():
-            parameters[name] = f"{parameters[name]} {line.strip()}".strip()
+            parsed.parameters[name] = f"{parsed.parameters[name]} {line.strip()}".strip()
         else:
             name = ""
+    for number, line in enumerate(lines):
+        if _GOOGLE_START.fullmatch(line.strip()):
+            _read_google(lines[number + 1 :], parsed.parameters)
+    return parsed
 
 
 def _read_google(lines: list[str], parameters: dict[str, str]) -> None:
@@ -103,7 +97,9 @@ def read_parameters(function: Callable[..., Any], where: str) -> Parameters:
         fix = "import the type where the module can see it at run time, not under TYPE_CHECKING or inside a function"
         raise ConfigurationError([Problem(where, f"an annotation cannot be resolved: {error}", fix)]) from error
     parameters = dict(inspect.signature(function).parameters)
-    context = next((name for name in parameters if _is_context(hints.get(name))), None)
+    context = next(
+        (name for name in parameters if ToolContext in (hints.get(name), *typing.get_args(hints.get(name)))), None
+    )
     if context is not None:
         del parameters[context]
     return Parameters(parameters, hints, context)
@@ -158,8 +154,12 @@ def _type_problem(field: str, declared: Any, where: str) -> Problem | None:
     return None
 
 
+@cache
 def arguments_of_model(model: type[BaseModel], tool: str) -> Arguments:
-    """Return how a tool of ours reads its arguments; its definition says what it does, not the model's docstring."""
+    """Return how a tool of the runtime reads its arguments: the same object each time, its schema not to be changed.
+
+    The tool's definition says what it does, not the model's docstring.
+    """
     schema = schema_of_model(model, f"tool {tool!r}")
     schema.pop("description", None)
     return Arguments(schema, as_model(model))
@@ -182,7 +182,9 @@ _PLAIN_TYPES = "use str, int, float, bool, list, dict, Literal, Enum, dataclasse
 def _field(name: str, parameter: inspect.Parameter, hint: Any, description: str | None) -> tuple[Any, Any]:
     default = parameter.default
     if default is inspect.Parameter.empty:
-        default = None if _allows_none(hint) else ...
+        bare = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+        optional = typing.get_origin(bare) in {typing.Union, UnionType} and NoneType in typing.get_args(bare)
+        default = None if optional else ...
     declared = any(getattr(each, "description", None) for each in getattr(hint, "__metadata__", ()))
     info = Field(alias=name) if declared or not description else Field(alias=name, description=description)
     return Annotated[hint, info], default
@@ -192,12 +194,3 @@ def _by_name(model: type[BaseModel], arguments: JsonObject) -> HandlerArguments:
     instance = model.model_validate(arguments)
     names = type(instance).model_fields
     return HandlerArguments(by_name=tuple((name.removeprefix(_PREFIX), getattr(instance, name)) for name in names))
-
-
-def _allows_none(hint: Any) -> bool:
-    bare = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
-    return typing.get_origin(bare) in {typing.Union, UnionType} and NoneType in typing.get_args(bare)
-
-
-def _is_context(hint: Any) -> bool:
-    return hint is ToolContext or ToolContext in typing.get_args(hint)

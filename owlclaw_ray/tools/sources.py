@@ -25,7 +25,14 @@ def definitions_of(sources: Iterable[ToolSource]) -> tuple[ToolDefinition, ...]:
         for definition in source.definitions():
             wire = wire_name(definition.name)
             if wire in found:
-                problems.append(_collision(definition.name, source, *found[wire]))
+                other, owner = found[wire]
+                what = f"is registered twice, by {owner.source} and by {source.source}"
+                if definition.name != other.name:
+                    what = (
+                        f"of {source.source} cannot be told from {other.name!r} of {owner.source}: "
+                        f"both are {wire!r} to model providers"
+                    )
+                problems.append(Problem(f"tool {definition.name!r}", what, "give one of them another name"))
                 continue
             problems += _problems(definition, source)
             found[wire] = (definition, source)
@@ -65,18 +72,6 @@ class ToolSources:
         if self._live is not None and self._live.owns(tool):
             return self._live.missing(tool)
         return ToolFailureError("tool_not_available", f"this worker's application has no tool {tool!r}")
-
-
-def _collision(name: str, source: ToolSource, other: ToolDefinition, taken_by: ToolSource) -> Problem:
-    where = f"tool {name!r}"
-    if name == other.name:
-        what = f"is registered twice, by {taken_by.source} and by {source.source}"
-    else:
-        what = (
-            f"of {source.source} cannot be told from {other.name!r} of {taken_by.source}: "
-            f"both are {wire_name(name)!r} to model providers"
-        )
-    return Problem(where, what, "give one of them another name")
 
 
 def _problems(definition: ToolDefinition, source: ToolSource) -> Iterator[Problem]:

@@ -68,7 +68,12 @@ class StateProviders:
 
     def add(self, name: str, function: Callable[..., Any], ttl: float | None) -> None:
         """Register a provider: sync or async, without parameters or with one that gets the asking agent's AgentRef."""
-        parameters = _required_parameters(function)
+        variadic = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+        parameters = [
+            parameter
+            for parameter, each in inspect.signature(function).parameters.items()
+            if each.default is inspect.Parameter.empty and each.kind not in variadic
+        ]
         problems = state_name_problems(name, self._kind)
         where = f"{self._kind} {name!r}"
         if name in self._providers:
@@ -91,30 +96,17 @@ class StateProviders:
         cached = self._cache.get(key)
         if cached is not None and self._monotonic() < cached[0]:
             return cached[1]
-        state = to_json(self._ask(provider, agent))
-        if provider.ttl is not None:
-            self._keep(key, state, provider.ttl)
-        return state
-
-    def _ask(self, provider: StateProvider, agent: AgentRef) -> Any:
         arguments = (agent,) if provider.wants_agent else ()
         if inspect.iscoroutinefunction(provider.function):
             with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-                return runner.run(provider.function(*arguments))
-        return provider.function(*arguments)
-
-    def _keep(self, key: tuple[str, AgentRef | None], state: JsonValue, ttl: float) -> None:
-        now = self._monotonic()
-        if len(self._cache) >= _CACHE_SIZE:
-            self._cache = {each: kept for each, kept in self._cache.items() if now < kept[0]}
-        if len(self._cache) < _CACHE_SIZE:
-            self._cache[key] = (now + ttl, state)
-
-
-def _required_parameters(function: Callable[..., Any]) -> list[str]:
-    variadic = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
-    return [
-        name
-        for name, each in inspect.signature(function).parameters.items()
-        if each.default is inspect.Parameter.empty and each.kind not in variadic
-    ]
+                answer = runner.run(provider.function(*arguments))
+        else:
+            answer = provider.function(*arguments)
+        state = to_json(answer)
+        if provider.ttl is not None:
+            now = self._monotonic()
+            if len(self._cache) >= _CACHE_SIZE:
+                self._cache = {each: kept for each, kept in self._cache.items() if now < kept[0]}
+            if len(self._cache) < _CACHE_SIZE:
+                self._cache[key] = (now + provider.ttl, state)
+        return state

@@ -36,7 +36,6 @@ from owlclaw_ray.store.commands import DeliveryStored, ReceiveDelivery
 from owlclaw_ray.store.queries import DeliveryById, DeliveryFilter
 from owlclaw_ray.webhooks.mapping import (
     IgnoredWebhook,
-    MappedWebhook,
     UnmappableError,
     WebhookContent,
     header_names,
@@ -187,27 +186,23 @@ class WebhookInbox:
         if isinstance(mapped, IgnoredWebhook):
             return replace(delivery, status=DeliveryStatus.IGNORED, reason=mapped.why), None
         if source.mapping.deliver is DeliverTo.HEARTBEAT:
-            return await self._waiting(replace(delivery, agent=mapped.agent), mapped), None
+            heartbeat = await self._submissions.heartbeat_of(mapped.agent)
+            if heartbeat is None or EventSourceKind.INBOX not in heartbeat.sources:
+                raise UnmappableError(
+                    f"{mapped.agent.definition} has no heartbeats that look into the inbox: "
+                    "write the section heartbeat, with the source inbox, in its agent.yaml"
+                )
+            event: JsonObject = {"focus": mapped.trigger.focus, "payload": mapped.trigger.payload}
+            size = len(orjson.dumps(event))
+            if size > LARGEST_EVENT:
+                raise UnmappableError(
+                    f"the payload has {size} bytes with its focus, and heartbeats are told {LARGEST_EVENT}: "
+                    "have `payload` choose what matters"
+                )
+            return replace(delivery, agent=mapped.agent, status=DeliveryStatus.WAITING, event=event), None
         trigger = in_trace(mapped.trigger.compact() if len(body) > LARGE else mapped.trigger, traceparent)
         submission = await self._submissions.prepare(mapped.agent, trigger, source.mapping.admission)
         return replace(delivery, agent=mapped.agent), submission
-
-    async def _waiting(self, delivery: Delivery, mapped: MappedWebhook) -> Delivery:
-        """Return the delivery waiting for a heartbeat; raises UnmappableError if no heartbeat would see it."""
-        heartbeat = await self._submissions.heartbeat_of(mapped.agent)
-        if heartbeat is None or EventSourceKind.INBOX not in heartbeat.sources:
-            raise UnmappableError(
-                f"{mapped.agent.definition} has no heartbeats that look into the inbox: "
-                "write the section heartbeat, with the source inbox, in its agent.yaml"
-            )
-        event: JsonObject = {"focus": mapped.trigger.focus, "payload": mapped.trigger.payload}
-        size = len(orjson.dumps(event))
-        if size > LARGEST_EVENT:
-            raise UnmappableError(
-                f"the payload has {size} bytes with its focus, and heartbeats are told {LARGEST_EVENT}: "
-                "have `payload` choose what matters"
-            )
-        return replace(delivery, status=DeliveryStatus.WAITING, event=event)
 
     async def _keep(self, delivery: Delivery, status: DeliveryStatus, why: str) -> DeliveryStored:
         """Store what triggers nothing, and raise why, unless it was delivered before."""

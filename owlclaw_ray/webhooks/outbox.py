@@ -180,29 +180,26 @@ class CallbackDelivery:
     async def tick(self) -> int:
         """Start attempts for due callbacks, within the limits of concurrency; return how many."""
         async with self._turn:
-            return await self._start_due()
-
-    async def _start_due(self) -> int:
-        now = self._clock.now()
-        chosen = self._chosen(await self._store.read(DueCallbacks(now, _AT_ONCE_A_HOST)))
-        taken = [
-            replace(
-                each,
-                attempts=each.attempts + 1,
-                tried_at=now,
-                next_try_at=now + timedelta(seconds=LOST_AFTER),
-                version=each.version + 1,
-                changed_by=self._name,
-            )
-            for each in chosen
-        ]
-        outcomes = await self._store.apply([ChangeCallback(each) for each in taken]) if taken else ()
-        mine = [each for each, outcome in zip(taken, outcomes, strict=True) if isinstance(outcome, CallbackStored)]
-        for each in mine:
-            task = asyncio.create_task(self._attempt(each))
-            self._sending[task] = each.host
-            task.add_done_callback(lambda done: self._sending.pop(done, None))
-        return len(mine)
+            now = self._clock.now()
+            chosen = self._chosen(await self._store.read(DueCallbacks(now, _AT_ONCE_A_HOST)))
+            taken = [
+                replace(
+                    each,
+                    attempts=each.attempts + 1,
+                    tried_at=now,
+                    next_try_at=now + timedelta(seconds=LOST_AFTER),
+                    version=each.version + 1,
+                    changed_by=self._name,
+                )
+                for each in chosen
+            ]
+            outcomes = await self._store.apply([ChangeCallback(each) for each in taken]) if taken else ()
+            mine = [each for each, outcome in zip(taken, outcomes, strict=True) if isinstance(outcome, CallbackStored)]
+            for each in mine:
+                task = asyncio.create_task(self._attempt(each))
+                self._sending[task] = each.host
+                task.add_done_callback(lambda done: self._sending.pop(done, None))
+            return len(mine)
 
     async def settled(self) -> None:
         """Return when no attempt is in progress."""

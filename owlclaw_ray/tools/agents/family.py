@@ -25,7 +25,7 @@ from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.commands import RunAccepted, SubmitRun
-from owlclaw_ray.store.queries import AgentRecord
+from owlclaw_ray.store.queries import AgentByRef, AgentRecord, AgentsByKeyPrefix, JournalOfRun, RunFilter
 from owlclaw_ray.tools.agents.arguments import (
     CreateSubAgent,
     DispatchWorker,
@@ -35,7 +35,7 @@ from owlclaw_ray.tools.agents.arguments import (
     StartArguments,
 )
 from owlclaw_ray.tools.agents.options import AgentOptions
-from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, RuntimeAgents
+from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
 from owlclaw_ray.tools.failure import ToolFailureError
 
 _QUEUED = 100
@@ -69,7 +69,7 @@ class FamilyTools:
         """Start an agent of the caller's own definition that is told what the caller's run was."""
         name = derived_id("fork", caller.idempotency_key)[:16]
         agent = _child(caller, caller.agent.definition, name)
-        journal = self._agents.journal(caller.agent.tenant, caller.run_id)
+        journal = self._agents.read(JournalOfRun(caller.agent.tenant, caller.run_id))
         context = conversation_of(journal, self._options.context_characters)
         return self._start(caller, Assignment(agent, ChildRole.FORK, arguments, {"conversation": context}))
 
@@ -100,7 +100,8 @@ class FamilyTools:
         for definition in self._agents.definitions():
             if self._options.allows(definition.name):
                 for prefix in child_prefixes(parent):
-                    workers += [_worker(each) for each in self._agents.family(tenant, definition.name, prefix)]
+                    found = self._agents.read(AgentsByKeyPrefix(tenant, definition.name, prefix))
+                    workers += [_worker(each) for each in found]
         return {"workers": workers}
 
     def inspect_agent(self, arguments: InspectAgent, caller: ToolInvocation) -> JsonObject:
@@ -109,11 +110,13 @@ class FamilyTools:
             agent = AgentRef.parse(arguments.agent_id, caller.agent.tenant)
         except InvalidAgentNameError as error:
             raise ToolFailureError("unknown_agent", str(error)) from None
-        record = self._agents.agent(agent) if _is_child(agent, caller.agent) else None
+        name = agent.key.rpartition(".")[2]
+        child = child_agent(caller.agent.tenant, agent.definition, caller.agent.agent_id, name) if name else None
+        record = self._agents.read(AgentByRef(agent)) if child == agent else None
         if record is None:
             message = f"you have started no agent {arguments.agent_id!r}; agent.list_workers tells which ones you have"
             raise ToolFailureError("unknown_agent", message)
-        run = self._agents.last_run(agent)
+        run = next(iter(self._agents.read(RunFilter(agent.tenant, agent, limit=1))), None)
         return {**_worker(record), "last_run": None if run is None else _last_run(self._agents, run)}
 
     def _start(self, caller: ToolInvocation, assignment: Assignment) -> ToolOutcome:
@@ -122,27 +125,21 @@ class FamilyTools:
         if run is not None and run.status.final:
             return ToolOutcome(ToolResult(caller.call_id, content=_told(run)), 0)
         if run is None:
-            definition = self._definition(caller, assignment.agent)
+            lineage = caller.lineage
+            if lineage is not None and lineage.depth >= MAX_DEPTH:
+                message = "an agent that was started by another one cannot start agents itself"
+                raise ToolFailureError("too_deep", message, details={"depth": lineage.depth, "limit": MAX_DEPTH})
+            known = {each.name: each for each in self._agents.definitions()}
+            may = [each for each in known if self._options.allows(each)]
+            name = assignment.agent.definition
+            definition = known.get(name)
+            if definition is None or name not in may:
+                message = f"no agent of definition {name!r} can be started; there are {', '.join(may) or 'none'}"
+                raise ToolFailureError("unknown_definition", message, details={"definitions": list(may)})
+            if definition.problem:
+                raise ToolFailureError("broken_definition", f"{name} cannot be used: {definition.problem}")
             self._submit(caller, assignment, tuple(filter(None, (definition.callback_url,))))
         return ToolOutcome(ToolResult(caller.call_id), 0, started=run_id)
-
-    def _definition(self, caller: ToolInvocation, agent: AgentRef) -> DefinitionView:
-        """Return the definition of an agent that the caller may start."""
-        lineage = caller.lineage
-        if lineage is not None and lineage.depth >= MAX_DEPTH:
-            message = "an agent that was started by another one cannot start agents itself"
-            raise ToolFailureError("too_deep", message, details={"depth": lineage.depth, "limit": MAX_DEPTH})
-        known = {each.name: each for each in self._agents.definitions()}
-        may = [name for name in known if self._options.allows(name)]
-        definition = known.get(agent.definition)
-        if definition is None or agent.definition not in may:
-            message = (
-                f"no agent of definition {agent.definition!r} can be started; there are {', '.join(may) or 'none'}"
-            )
-            raise ToolFailureError("unknown_definition", message, details={"definitions": list(may)})
-        if definition.problem:
-            raise ToolFailureError("broken_definition", f"{agent.definition} cannot be used: {definition.problem}")
-        return definition
 
     def _submit(self, caller: ToolInvocation, assignment: Assignment, told: tuple[str, ...]) -> None:
         arguments, now = assignment.arguments, self._clock.now()
@@ -219,30 +216,25 @@ def _told(run: Run) -> JsonObject:
 def conversation_of(journal: Sequence[JournalEntry], characters: int) -> list[JsonObject]:
     """Return the newest messages and tool results of a run, oldest first, within so many characters, none in part."""
     told: list[JsonObject] = []
+    message: JsonObject
     for entry in reversed(journal):
-        message = _message(entry)
-        if message is None:
-            continue
+        data = entry.data
+        match entry.kind:
+            case EntryKind.PROMPT_BUILT:
+                message = {"role": "user", "text": data["user"]}
+            case EntryKind.MODEL_REPLIED:
+                called = [{"tool": each["name"], "arguments": each["arguments"]} for each in data["tool_calls"]]
+                message = {"role": "assistant", "text": data["text"], **({"called": called} if called else {})}
+            case EntryKind.TOOL_FINISHED:
+                came = {"error": data["error"]} if "error" in data else {"content": data.get("content")}
+                message = {"role": "tool", "tool": data["tool"], **came}
+            case _:
+                continue
         characters -= len(orjson.dumps(message).decode())
         if characters < 0:
             break
         told.append(message)
     return told[::-1]
-
-
-def _message(entry: JournalEntry) -> JsonObject | None:
-    data = entry.data
-    match entry.kind:
-        case EntryKind.PROMPT_BUILT:
-            return {"role": "user", "text": data["user"]}
-        case EntryKind.MODEL_REPLIED:
-            called = [{"tool": each["name"], "arguments": each["arguments"]} for each in data["tool_calls"]]
-            return {"role": "assistant", "text": data["text"], **({"called": called} if called else {})}
-        case EntryKind.TOOL_FINISHED:
-            came = {"error": data["error"]} if "error" in data else {"content": data.get("content")}
-            return {"role": "tool", "tool": data["tool"], **came}
-        case _:
-            return None
 
 
 def _last_run(agents: RuntimeAgents, run: Run) -> JsonObject:
@@ -251,14 +243,9 @@ def _last_run(agents: RuntimeAgents, run: Run) -> JsonObject:
     if result is not None:
         error = None if result.error is None else {"type": result.error.type, "message": result.error.message}
         return {**told, "answer": result.final_text, "error": error, "tools_called": list(result.tools_called)}
-    journal = agents.journal(run.agent.tenant, run.run_id)
+    journal = agents.read(JournalOfRun(run.agent.tenant, run.run_id))
     called = [entry.data["tool"] for entry in journal if entry.kind is EntryKind.TOOL_FINISHED]
     return {**told, "turns": sum(each.kind is EntryKind.MODEL_REPLIED for each in journal), "tools_called": called}
-
-
-def _is_child(agent: AgentRef, parent: AgentRef) -> bool:
-    name = agent.key.rpartition(".")[2]
-    return bool(name) and child_agent(parent.tenant, agent.definition, parent.agent_id, name) == agent
 
 
 def _worker(record: AgentRecord) -> JsonObject:

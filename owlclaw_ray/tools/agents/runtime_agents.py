@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
-from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
-from owlclaw_ray.ids import RunId, TaskId, TenantId
+from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.api import QueryFunction
 from owlclaw_ray.store.commands import (
@@ -26,16 +25,7 @@ from owlclaw_ray.store.commands import (
     TaskChanged,
     TaskStored,
 )
-from owlclaw_ray.store.queries import (
-    AgentByRef,
-    AgentRecord,
-    AgentsByKeyPrefix,
-    JournalOfRun,
-    RunById,
-    RunFilter,
-    TaskById,
-    TasksOfAgent,
-)
+from owlclaw_ray.store.queries import RunById
 
 
 class DefinitionView(Struct, frozen=True):
@@ -68,7 +58,7 @@ class RuntimeAgents(Struct, frozen=True):
     apply: Callable[[Command], Outcome]
     """Commits one command."""
     read: QueryFunction
-    """Asks the store."""
+    """Answers a query from the store."""
     wake: Callable[[AgentRef], object]
     """Has an agent look for its runs; it may get lost."""
     definitions: Callable[[], Sequence[DefinitionView]]
@@ -85,35 +75,11 @@ class RuntimeAgents(Struct, frozen=True):
         return outcome
 
     def run(self, tenant: TenantId, run_id: RunId) -> Run | None:
-        """See RunById."""
+        """Return the run of that id."""
         return self.read(RunById(tenant, run_id))
 
-    def last_run(self, agent: AgentRef) -> Run | None:
-        """Return the run of the agent that was accepted last."""
-        return next(iter(self.read(RunFilter(agent.tenant, agent, limit=1))), None)
-
-    def journal(self, tenant: TenantId, run_id: RunId) -> Sequence[JournalEntry]:
-        """See JournalOfRun."""
-        return self.read(JournalOfRun(tenant, run_id))
-
-    def agent(self, agent: AgentRef) -> AgentRecord | None:
-        """See AgentByRef."""
-        return self.read(AgentByRef(agent))
-
-    def family(self, tenant: TenantId, definition: str, key_prefix: str) -> Sequence[AgentRecord]:
-        """See AgentsByKeyPrefix."""
-        return self.read(AgentsByKeyPrefix(tenant, definition, key_prefix))
-
-    def task(self, tenant: TenantId, task_id: TaskId) -> Task | None:
-        """See TaskById."""
-        return self.read(TaskById(tenant, task_id))
-
-    def tasks(self, owner: AgentRef) -> Sequence[Task]:
-        """See TasksOfAgent."""
-        return self.read(TasksOfAgent(owner))
-
     def put(self, task: Task, expected: int) -> TaskStored | TaskChanged:
-        """See PutTask."""
+        """Store a task whose version is `expected`, unless another caller changed it meanwhile."""
         outcome = self.apply(PutTask(task, expected, self.clock.now()))
         if not isinstance(outcome, TaskStored | TaskChanged):
             raise StoreUnavailableError(f"the task was not stored: {outcome}")

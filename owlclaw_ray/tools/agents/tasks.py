@@ -15,6 +15,7 @@ from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId, TaskId, derived_id
 from owlclaw_ray.store.commands import TaskChanged
+from owlclaw_ray.store.queries import TaskById, TasksOfAgent
 from owlclaw_ray.tools.agents import arguments as models
 from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
 from owlclaw_ray.tools.failure import ToolFailureError
@@ -59,7 +60,7 @@ class TaskTools:
     def create(self, arguments: models.CreateTask, caller: ToolInvocation) -> JsonObject:
         """Make a task; made again by the same call it is the same one."""
         task_id = TaskId(derived_id("task", caller.idempotency_key))
-        known = self._tasks.task(caller.agent.tenant, task_id)
+        known = self._tasks.read(TaskById(caller.agent.tenant, task_id))
         if known is not None:
             return _task(known)
         try:
@@ -76,7 +77,7 @@ class TaskTools:
 
     def list(self, arguments: models.ListTasks, caller: ToolInvocation) -> JsonObject:
         """Return the caller's tasks in short, newest first."""
-        tasks = self._tasks.tasks(_owner(caller))
+        tasks = self._tasks.read(TasksOfAgent(_owner(caller)))
         return {"tasks": [_brief(each) for each in tasks if arguments.status in {"any", each.status.value}]}
 
     def update(self, arguments: models.UpdateTask, caller: ToolInvocation) -> JsonObject:
@@ -120,7 +121,7 @@ class TaskTools:
         return _task(self._change(arguments.task_id, caller, lambda task: task.ended(status, arguments.result)))
 
     def _task(self, task_id: str, caller: ToolInvocation) -> Task:
-        task = self._tasks.task(caller.agent.tenant, TaskId(task_id))
+        task = self._tasks.read(TaskById(caller.agent.tenant, TaskId(task_id)))
         if task is None or task.owner != _owner(caller):
             whose = "you have" if caller.lineage is None else f"{caller.lineage.parent} has"
             raise ToolFailureError("unknown_task", f"{whose} no task {task_id!r}")

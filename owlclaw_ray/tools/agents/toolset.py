@@ -19,7 +19,8 @@ from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.agents.runtime_agents import RuntimeAgents
 from owlclaw_ray.tools.agents.tasks import PLAN_TEMPLATE, TASK_TEMPLATE, TaskTools
 from owlclaw_ray.tools.arguments import decode_arguments
-from owlclaw_ray.tools.builtin.arguments import ArgumentModel, input_schema, parse
+from owlclaw_ray.tools.builtin.arguments import ArgumentModel, parse
+from owlclaw_ray.tools.signature import arguments_of_model
 
 
 class AgentToolDeclaration(Struct, frozen=True):
@@ -36,7 +37,7 @@ class AgentToolDeclaration(Struct, frozen=True):
         return ToolDefinition(
             name=self.name,
             description=self.description,
-            input_schema=input_schema(self.arguments),
+            input_schema=arguments_of_model(self.arguments, self.name).schema,
             permission=Permission.READONLY,
             effect=self.effect,
             tool_class=ToolClass.QUICK,

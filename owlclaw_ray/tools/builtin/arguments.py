@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from typing import Annotated, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import ToolArgumentsError
-from owlclaw_ray.tools.arguments import Arguments, as_model
-from owlclaw_ray.tools.schema import plain_schema
+from owlclaw_ray.tools.signature import arguments_of_model
 
 _NOT_BLANK = r"\S"
 
@@ -134,23 +132,10 @@ class LogDecisionArguments(ArgumentModel):
 A = TypeVar("A", bound=ArgumentModel)
 
 
-@cache
-def input_schema(model: type[ArgumentModel]) -> JsonObject:
-    """Return the model's JSON schema in the subset that tools may use: the same object each time, not to be changed."""
-    schema = plain_schema(model.model_json_schema(), model.__name__)
-    del schema["description"]
-    return schema
-
-
 def parse(tool: str, model: type[A], arguments: JsonObject) -> A:
     """Return the arguments as the model, or raise InvalidToolArgumentsError with one line a problem."""
     try:
-        (parsed,) = _reader(model).read(tool, json.dumps(arguments)).positional
+        (parsed,) = arguments_of_model(model, tool).read(tool, json.dumps(arguments)).positional
     except ToolArgumentsError as error:
         raise InvalidToolArgumentsError(tool, error.details) from None
     return cast("A", parsed)
-
-
-@cache
-def _reader(model: type[ArgumentModel]) -> Arguments:
-    return Arguments(input_schema(model), as_model(model))

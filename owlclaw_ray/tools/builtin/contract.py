@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -15,8 +14,9 @@ from owlclaw_ray.domain.lineage import Lineage
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition, ToolOrigin
 from owlclaw_ray.errors import UserError
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.tools.builtin.arguments import ArgumentModel, input_schema, parse
+from owlclaw_ray.tools.builtin.arguments import ArgumentModel
 from owlclaw_ray.tools.large_output import INLINE_BYTES, INLINE_LIMIT
+from owlclaw_ray.tools.signature import arguments_of_model
 
 
 class Caller(Protocol):
@@ -109,7 +109,7 @@ class BuiltInDeclaration(Struct, frozen=True):
         return ToolDefinition(
             name=self.name,
             description=self.description,
-            input_schema=input_schema(self.arguments),
+            input_schema=arguments_of_model(self.arguments, self.name).schema,
             permission=Permission.READONLY,
             effect=self.effect,
             tool_class=self.tool_class,
@@ -117,21 +117,3 @@ class BuiltInDeclaration(Struct, frozen=True):
             metadata={INLINE_LIMIT: self.inline_bytes} if self.inline_bytes != INLINE_BYTES else {},
             origin=ToolOrigin.BUILT_IN,
         )
-
-
-A = TypeVar("A", bound=ArgumentModel)
-
-
-class Operation(Generic[A]):
-    """What a built-in tool does with arguments of its model."""
-
-    def __init__(self, arguments: type[A], perform: Callable[[A, Caller], BuiltInOutcome]) -> None:
-        self._arguments = arguments
-        self._perform = perform
-
-    def __call__(self, tool: str, arguments: JsonObject, caller: Caller) -> BuiltInOutcome:
-        """Validate and perform; raises InvalidToolArgumentsError before anything is done, and what the tool raises."""
-        return self._perform(parse(tool, self._arguments, arguments), caller)
-
-
-AnyOperation = Operation[Any]

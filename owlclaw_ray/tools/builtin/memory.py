@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from owlclaw_ray.domain.embedding import EmbeddingPurpose
 from owlclaw_ray.domain.entries import recall_records
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
-from owlclaw_ray.domain.memory import Memory, Recall, ScoredMemory
+from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.domain.memory import Memory, ScoredMemory
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import MemoryId, RecordId, derived_id
 from owlclaw_ray.kernel.clock import Clock
@@ -56,22 +54,19 @@ class MemoryTools:
             found = search(caller.agent, arguments.query, arguments.limit, tuple(arguments.tags), caller.timezone)
         memories = [_described(one, explained=arguments.explain) for one in found.memories]
         content = {"memories": memories, "count": len(memories), "degraded": found.degraded}
-        return BuiltInOutcome(content, tuple(self._records(found, caller)), found.embeddings)
-
-    def _records(self, found: Recall, caller: Caller) -> Iterator[LedgerRecord]:
-        for kind, name, data in recall_records(found):
-            yield self._record(kind, name, data, caller)
-
-    def _record(self, kind: LedgerKind, key: str, data: JsonObject, caller: Caller) -> LedgerRecord:
-        return LedgerRecord(
-            record_id=RecordId(derived_id("rec", key, caller.idempotency_key)),
-            tenant=caller.agent.tenant,
-            agent_id=caller.agent.agent_id,
-            run_id=caller.run_id,
-            kind=kind,
-            at=self._clock.now(),
-            data=data,
+        records = tuple(
+            LedgerRecord(
+                record_id=RecordId(derived_id("rec", name, caller.idempotency_key)),
+                tenant=caller.agent.tenant,
+                agent_id=caller.agent.agent_id,
+                run_id=caller.run_id,
+                kind=kind,
+                at=self._clock.now(),
+                data=data,
+            )
+            for kind, name, data in recall_records(found)
         )
+        return BuiltInOutcome(content, records, found.embeddings)
 
 
 def _described(found: ScoredMemory, *, explained: bool) -> JsonObject:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from owlclaw_ray.domain.entries import error_data, tool_finished
 from owlclaw_ray.domain.json import JsonObject, JsonValue
@@ -24,14 +24,12 @@ from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.schedules.api import Schedules
 from owlclaw_ray.tools.arguments import decode_arguments
-from owlclaw_ray.tools.builtin import arguments as models
+from owlclaw_ray.tools.builtin.arguments import parse
 from owlclaw_ray.tools.builtin.contract import (
-    AnyOperation,
     BuiltInOutcome,
     Caller,
     ForbiddenError,
     LimitReachedError,
-    Operation,
 )
 from owlclaw_ray.tools.builtin.declarations import (
     CANCEL_SCHEDULE,
@@ -45,6 +43,8 @@ from owlclaw_ray.tools.builtin.observation import ObservingTools
 from owlclaw_ray.tools.builtin.schedules import SchedulingTools
 from owlclaw_ray.tools.deadline import DeadlineReachedError, call_within
 from owlclaw_ray.tools.states import States
+
+_ARGUMENTS = {each.name: each.arguments for each in DECLARATIONS}
 
 
 class UnknownBuiltInToolError(UserError, ValueError):
@@ -79,14 +79,14 @@ class BuiltInTools:
         observing = ObservingTools(states, clock)
         self._clock = clock
         self._raise_errors = raise_errors
-        self._operations: Mapping[str, AnyOperation] = {
-            SCHEDULE_ONCE: Operation(models.ScheduleOnceArguments, scheduling.schedule_once),
-            SCHEDULE_CRON: Operation(models.ScheduleCronArguments, scheduling.schedule_cron),
-            CANCEL_SCHEDULE: Operation(models.CancelScheduleArguments, scheduling.cancel_schedule),
-            REMEMBER: Operation(models.RememberArguments, remembering.remember),
-            RECALL: Operation(models.RecallArguments, remembering.recall),
-            QUERY_STATE: Operation(models.QueryStateArguments, observing.query_state),
-            LOG_DECISION: Operation(models.LogDecisionArguments, observing.log_decision),
+        self._perform: Mapping[str, Callable[[Any, Caller], BuiltInOutcome]] = {
+            SCHEDULE_ONCE: scheduling.schedule_once,
+            SCHEDULE_CRON: scheduling.schedule_cron,
+            CANCEL_SCHEDULE: scheduling.cancel_schedule,
+            REMEMBER: remembering.remember,
+            RECALL: remembering.recall,
+            QUERY_STATE: observing.query_state,
+            LOG_DECISION: observing.log_decision,
         }
 
     @staticmethod
@@ -122,7 +122,10 @@ class BuiltInTools:
         call_id = ToolCallId(derived_id("call", context.idempotency_key))
         call = ToolCall(call_id, tool_name, json.dumps(arguments, default=repr, ensure_ascii=False))
         try:
-            answer = self._in_time(tool_name, arguments, context)
+            try:
+                answer: BuiltInOutcome = call_within(self._timeout, lambda: self._answer(tool_name, arguments, context))
+            except DeadlineReachedError:
+                raise ToolTimeoutError(f"{tool_name} did not finish within {self._timeout:g} s") from None
         except Exception as error:
             told = _as_tool_error(tool_name, error)
             self._record(call, context, self._outcome(ToolResult(call_id, error=told), started))
@@ -134,13 +137,6 @@ class BuiltInTools:
             raise kind(told.message) from error
         self._record(call, context, self._outcome(ToolResult(call_id, answer.content), started, answer))
         return answer.content
-
-    def _in_time(self, tool: str, arguments: JsonObject, context: Caller) -> BuiltInOutcome:
-        try:
-            answer: BuiltInOutcome = call_within(self._timeout, lambda: self._answer(tool, arguments, context))
-        except DeadlineReachedError:
-            raise ToolTimeoutError(f"{tool} did not finish within {self._timeout:g} s") from None
-        return answer
 
     def _record(self, call: ToolCall, context: Caller, outcome: ToolOutcome) -> None:
         if self._ledger is None:
@@ -155,12 +151,10 @@ class BuiltInTools:
         return ToolOutcome(result, duration_ms, () if answer is None else answer.records)
 
     def _answer(self, tool: str, arguments: JsonObject, caller: Caller) -> BuiltInOutcome:
-        operation = self._operations.get(tool)
-        if operation is None:
-            raise UnknownBuiltInToolError(
-                f"there is no built-in tool {tool!r}; there are {', '.join(self._operations)}"
-            )
-        return operation(tool, arguments, caller)
+        perform = self._perform.get(tool)
+        if perform is None:
+            raise UnknownBuiltInToolError(f"there is no built-in tool {tool!r}; there are {', '.join(self._perform)}")
+        return perform(parse(tool, _ARGUMENTS[tool], arguments), caller)
 
 
 def _as_tool_error(tool: str, error: Exception) -> ToolError:

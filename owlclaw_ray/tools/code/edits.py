@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import ToolArgumentsError
@@ -42,7 +41,11 @@ def replaced(text: str, edits: Sequence[Edit]) -> tuple[str, int]:
     """
     places = 0
     for number, edit in enumerate(edits, 1):
-        count = _occurrences(text, edit.old)
+        # Places may overlap, which str.count does not see.
+        count, at = 0, text.find(edit.old)
+        while at >= 0:
+            count += 1
+            at = text.find(edit.old, at + 1)
         if count == 0:
             raise ToolFailureError(
                 "text_not_found",
@@ -60,14 +63,6 @@ def replaced(text: str, edits: Sequence[Edit]) -> tuple[str, int]:
     return text, places
 
 
-def _occurrences(text: str, part: str) -> int:
-    count, at = 0, text.find(part)
-    while at >= 0:
-        count += 1
-        at = text.find(part, at + 1)
-    return count
-
-
 def edit_file(arguments: EditFile, policy: PathPolicy, most_bytes: int) -> JsonObject:
     """Change a text file: all edits, or none."""
     if (arguments.edits is None) == (arguments.unified_diff is None):
@@ -81,7 +76,9 @@ def edit_file(arguments: EditFile, policy: PathPolicy, most_bytes: int) -> JsonO
         after, places = replaced(before, arguments.edits)
         made: JsonObject = {"places": places}
     else:
-        after, hunks = patched(before, arguments.unified_diff or "", _names(arguments.path, path, shown))
+        given, full = arguments.path, str(path)
+        names = frozenset({given, given.removeprefix("./"), shown, full, full.removeprefix("/")})
+        after, hunks = patched(before, arguments.unified_diff or "", names)
         made = {"hunks": hunks}
     content = after.encode()
     if len(content) > most_bytes:
@@ -100,8 +97,3 @@ def _text(content: bytes, shown: str) -> str:
     except UnicodeDecodeError as error:
         what = f"{shown} is not UTF-8 and cannot be edited as text"
         raise ToolFailureError("binary_file", what, details={"path": shown}) from error
-
-
-def _names(written: str, path: Path, shown: str) -> frozenset[str]:
-    """Return what a diff may call the file: its path as it was given, from the project on, and in full."""
-    return frozenset({written, written.removeprefix("./"), shown, str(path), str(path).removeprefix("/")})

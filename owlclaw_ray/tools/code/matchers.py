@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -64,7 +64,10 @@ def _checked(text: str) -> str:
             )
         kind, part = found.lastgroup, found[0]
         if kind == "repeat":
-            _check_repeat(part, before)
+            if before in {"open", "or", "anchor", "repeat"}:
+                raise _refused(f"{part!r} has nothing to repeat")
+            if any(int(number) > _MAX_REPEATS for number in re.findall(r"\d+", part)):
+                raise _refused(f"{part!r} repeats more than {_MAX_REPEATS} times")
         if kind == "class":
             _check_class(part)
         if (part == "^" and before not in {"open", "or"}) or (parts[-1:] == ["$"] and kind not in {"close", "or"}):
@@ -74,13 +77,6 @@ def _checked(text: str) -> str:
         parts.append(part if part.isascii() else f"(?:{_as_bytes(part.removeprefix(_ESCAPE))})")
         at, before = found.end(), kind
     return "".join(parts)
-
-
-def _check_repeat(part: str, before: str) -> None:
-    if before in {"open", "or", "anchor", "repeat"}:
-        raise _refused(f"{part!r} has nothing to repeat")
-    if any(int(number) > _MAX_REPEATS for number in re.findall(r"\d+", part)):
-        raise _refused(f"{part!r} repeats more than {_MAX_REPEATS} times")
 
 
 def _check_class(part: str) -> None:
@@ -124,7 +120,9 @@ class PythonMatcher:
                 content = path.read_bytes()
             except OSError:
                 continue
-            numbers = list(islice(_matching(query, content), most))
+            lines = content.removesuffix(b"\n").split(b"\n") if content else []
+            matching = (number for number, line in enumerate(lines, 1) if query.compiled.search(line))
+            numbers = list(islice(matching, most))
             if numbers:
                 yield path, numbers
 
@@ -139,23 +137,24 @@ class Ripgrep(Struct, frozen=True):
     def lines(self, query: LineQuery, files: Iterable[Path], most: int) -> Iterator[tuple[Path, list[int]]]:
         """See Matcher.lines; raises ToolFailureError if ripgrep does not work."""
         for batch in _batches(files):
-            found = self._found(query, batch, most)
+            argv = [self.program, *_OPTIONS, f"--max-count={most}"]
+            argv += [f"--regexp={query.expression}", "--", *(str(path) for path in batch)]
+            limits = ProgramLimits(self.seconds, _RECORD_BYTES, _RECORD_BYTES // 100)
+            end = run_program(Program(argv, batch[0].parent, self.environment), limits)
+            output = end.stdout.whole()
+            if end.exit_code is None:
+                raise ToolFailureError("timeout", f"the search took longer than {self.seconds:g} s: search fewer files")
+            refused = end.exit_code not in {0, 1} and not output and b"regex" in (end.stderr.whole() or b"")
+            if output is None or refused:
+                raise ToolFailureError("execution_failed", f"ripgrep failed: {end.stderr.text().strip()[:500]}")
+            # A record is `path NUL number : … LF`; paths may hold line feeds.
+            found: dict[bytes, list[int]] = {}
+            for record in _RECORD.finditer(output):
+                found.setdefault(record[1], []).append(int(record[2]))
             for path in batch:
                 numbers = found.get(os.fsencode(path))
                 if numbers:
                     yield path, sorted(numbers)[:most]
-
-    def _found(self, query: LineQuery, batch: Sequence[Path], most: int) -> dict[bytes, list[int]]:
-        argv = [self.program, *_OPTIONS, f"--max-count={most}"]
-        argv += [f"--regexp={query.expression}", "--", *(str(path) for path in batch)]
-        limits = ProgramLimits(self.seconds, _RECORD_BYTES, _RECORD_BYTES // 100)
-        end = run_program(Program(argv, batch[0].parent, self.environment), limits)
-        output = end.stdout.whole()
-        if end.exit_code is None:
-            raise ToolFailureError("timeout", f"the search took longer than {self.seconds:g} s: search fewer files")
-        if output is None or (end.exit_code not in {0, 1} and not output and b"regex" in (end.stderr.whole() or b"")):
-            raise ToolFailureError("execution_failed", f"ripgrep failed: {end.stderr.text().strip()[:500]}")
-        return _records(output)
 
 
 _OPTIONS = (
@@ -175,20 +174,3 @@ def _batches(files: Iterable[Path]) -> Iterator[list[Path]]:
             batch, size = [], 0
     if batch:
         yield batch
-
-
-def _records(output: bytes) -> dict[bytes, list[int]]:
-    """Read `path NUL number : … LF`. Paths may hold line feeds."""
-    found: dict[bytes, list[int]] = {}
-    for record in _RECORD.finditer(output):
-        found.setdefault(record[1], []).append(int(record[2]))
-    return found
-
-
-def _matching(query: LineQuery, content: bytes) -> Iterator[int]:
-    lines = content.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    for number, line in enumerate(lines, 1):
-        if query.compiled.search(line):
-            yield number

@@ -76,11 +76,12 @@ class PathPolicy:
             Access.WRITE: tuple(_parts(_real(Path(each))) for each in (*options.hidden, *options.read_only)),
         }
         self._patterns = tuple((each, _folded(each)) for each in options.sensitive_paths if "/" not in each)
-        self._folders = tuple(
-            (each, tuple(_parts(folder) for path in self._meant(each, homes) for folder in {path, _real(path)}))
-            for each in options.sensitive_paths
-            if "/" in each
-        )
+        folders = []
+        for each in options.sensitive_paths:
+            if "/" in each:
+                meant = [home / each[2:] for home in homes] if each.startswith("~/") else [self.project / each]
+                folders.append((each, tuple(_parts(folder) for path in meant for folder in {path, _real(path)})))
+        self._folders = tuple(folders)
 
     @classmethod
     def of(cls, options: CodeOptions, environment: Mapping[str, str]) -> PathPolicy:
@@ -101,10 +102,11 @@ class PathPolicy:
         """
         if not written or "\0" in written:
             raise ToolFailureError("invalid_path", "the path is empty or holds a NUL character")
-        absolute = self._absolute(written)
+        at_home = written == "~" or written.startswith("~/")
+        absolute = self._home / written[2:] if at_home else self.project / written
         path = _real(absolute)
         concerns = set()
-        if not _within_any(path, self._roots[access]):
+        if not any(path.is_relative_to(root) for root in self._roots[access]):
             concerns.add(PathConcern.OUTSIDE)
         if _begins_with_any(_parts(path), self._own[access]):
             concerns.add(PathConcern.OWN_FILES)
@@ -154,16 +156,6 @@ class PathPolicy:
         text = str(path.relative_to(self.project)) if inside else str(path)
         return text.encode("utf-8", "replace").decode()
 
-    def _absolute(self, written: str) -> Path:
-        if written == "~" or written.startswith("~/"):
-            return self._home / written[2:]
-        return self.project / written
-
-    def _meant(self, written: str, homes: Sequence[Path]) -> list[Path]:
-        if written.startswith("~/"):
-            return [home / written[2:] for home in homes]
-        return [self.project / written]
-
     def _why(self, target: PathTarget, access: Access) -> str:
         if PathConcern.OWN_FILES in target.concerns:
             return "it belongs to the runtime. No setting allows it."
@@ -189,12 +181,8 @@ def _parts(path: Path) -> tuple[str, ...]:
     return tuple(_folded(part) for part in path.parts)
 
 
-def _within_any(path: Path, roots: tuple[Path, ...]) -> bool:
-    return any(path.is_relative_to(root) for root in roots)
-
-
-def _begins_with_any(parts: tuple[str, ...], attempt_markers: tuple[tuple[str, ...], ...]) -> bool:
-    return any(parts[: len(each)] == each for each in attempt_markers)
+def _begins_with_any(parts: tuple[str, ...], beginnings: tuple[tuple[str, ...], ...]) -> bool:
+    return any(parts[: len(each)] == each for each in beginnings)
 
 
 def _has_other_names(path: Path) -> bool:

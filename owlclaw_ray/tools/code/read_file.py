@@ -6,7 +6,6 @@ import codecs
 import mimetypes
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import BinaryIO
 
 import orjson
@@ -39,20 +38,16 @@ def read_file(arguments: ReadFile, policy: PathPolicy) -> JsonObject:
     path = policy.permitted(arguments.path, Access.READ)
     shown = policy.shown(path)
     with open_regular(path, shown) as file, told(shown):
-        _refuse_binary(file, path, shown)
+        if b"\0" in file.read(_SNIFFED_BYTES):
+            size = os.fstat(file.fileno()).st_size
+            media_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+            raise ToolFailureError(
+                "binary_file",
+                f"{shown} is a binary file of {size} bytes ({media_type}); its content is not shown",
+                details={"path": shown, "binary": True, "size_bytes": size, "media_type": media_type},
+            )
+        file.seek(0)
         return {"path": shown, **_part(file, arguments)}
-
-
-def _refuse_binary(file: BinaryIO, path: Path, shown: str) -> None:
-    if b"\0" in file.read(_SNIFFED_BYTES):
-        size = os.fstat(file.fileno()).st_size
-        media_type = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-        raise ToolFailureError(
-            "binary_file",
-            f"{shown} is a binary file of {size} bytes ({media_type}); its content is not shown",
-            details={"path": shown, "binary": True, "size_bytes": size, "media_type": media_type},
-        )
-    file.seek(0)
 
 
 def _part(file: BinaryIO, arguments: ReadFile) -> JsonObject:
@@ -63,7 +58,8 @@ def _part(file: BinaryIO, arguments: ReadFile) -> JsonObject:
         if line.number < arguments.start_line:
             last = line.number
             continue
-        text = _decoded(line.data, whole=not line.cut) + ("\n" if line.ended else "")
+        text = codecs.getincrementaldecoder("utf-8")("replace").decode(line.data, final=not line.cut)
+        text += "\n" if line.ended else ""
         size += len(orjson.dumps(text))
         if len(texts) == arguments.max_lines or (texts and size > CONTENT_BYTES):
             next_start_line = line.number
@@ -92,19 +88,7 @@ def _lines(file: BinaryIO, wanted_from: int) -> Iterator[_Line]:
         number += 1
         ended = data.endswith(b"\n")
         cut = not ended and len(data) > LINE_BYTES
-        if cut:
-            ended = _skip_line(file)
+        while cut and not ended and (rest := file.readline(_CHUNK)):
+            ended = rest.endswith(b"\n")
         kept = data[:LINE_BYTES] if cut else data.removesuffix(b"\n")
         yield _Line(number, b"" if number < wanted_from else kept, cut, ended)
-
-
-def _skip_line(file: BinaryIO) -> bool:
-    """Read on to the end of the line; return whether a newline ends it."""
-    while data := file.readline(_CHUNK):
-        if data.endswith(b"\n"):
-            return True
-    return False
-
-
-def _decoded(data: bytes, *, whole: bool) -> str:
-    return codecs.getincrementaldecoder("utf-8")("replace").decode(data, final=whole)

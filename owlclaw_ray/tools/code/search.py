@@ -34,22 +34,18 @@ def _translated(part: str) -> str:
     if part in _WILDCARDS:
         return _WILDCARDS[part]
     if part.startswith("[") and len(part) > 1:
-        return _glob_class(part)
+        negated = "^" if part[1] in "!^" else ""
+        ranges = _RANGE.findall(part[1 + bool(negated) : -1])
+        if any(low > high for low, high, _ in ranges if low):
+            return "".join(map(_glob_literal, part))
+        inside = "".join(
+            f"{_glob_literal(low)}-{_glob_literal(high)}" if low else _glob_literal(one) for low, high, one in ranges
+        )
+        return f"[[{negated}{inside}]&&[^/]]"
     if part.startswith("{") and len(part) > 1:
         choices = part[1:-1].split(",")
         return "(?:" + "|".join("".join(map(_translated, _GLOB_PART.findall(one))) for one in choices) + ")"
     return "".join(map(_glob_literal, part))
-
-
-def _glob_class(part: str) -> str:
-    negated = "^" if part[1] in "!^" else ""
-    ranges = _RANGE.findall(part[1 + bool(negated) : -1])
-    if any(low > high for low, high, _ in ranges if low):
-        return "".join(map(_glob_literal, part))
-    inside = "".join(
-        f"{_glob_literal(low)}-{_glob_literal(high)}" if low else _glob_literal(one) for low, high, one in ranges
-    )
-    return f"[[{negated}{inside}]&&[^/]]"
 
 
 def _glob_literal(character: str) -> str:
@@ -80,23 +76,18 @@ def search(arguments: Search, policy: PathPolicy, matcher: Matcher, most_bytes: 
 
 
 def _files(start: Path, policy: PathPolicy, glob: Expression | None) -> Iterator[Path]:
+    """Yield the file, or all files below the folder that may be searched, by name; folders that cannot be read are skipped."""
     if not start.is_dir():
         yield start
         return
-    for path in _below(start, policy):
-        if glob is None or glob.found_in(path.relative_to(start).as_posix()):
-            yield path
-
-
-def _below(folder: Path, policy: PathPolicy) -> Iterator[Path]:
-    """Yield all files below a folder that may be searched, by name; folders that cannot be read are passed by."""
-    pending = _children(folder, policy)
+    pending = _children(start, policy)
     while pending:
         path = pending.pop()
-        if not path.is_dir():
+        if path.is_dir():
+            if path.name not in _NOT_ENTERED:
+                pending += _children(path, policy)
+        elif glob is None or glob.found_in(path.relative_to(start).as_posix()):
             yield path
-        elif path.name not in _NOT_ENTERED:
-            pending += _children(path, policy)
 
 
 def _children(folder: Path, policy: PathPolicy) -> list[Path]:

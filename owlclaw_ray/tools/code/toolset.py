@@ -60,7 +60,10 @@ class CodeTools:
         tool = self._tools[invocation.tool]
         (arguments,) = tool.arguments.read(invocation.tool, invocation.arguments).positional
         if invocation.stage.approved:
-            self._check_target(invocation)
+            # By now a link may lead to something else than what was approved.
+            scope = self.target(invocation).scope
+            if invocation.approved_target not in {"", scope}:
+                raise ApprovalNeededError(scope, f"what was approved is {invocation.approved_target}")
             return tool.perform(arguments, self.policy.with_consent(), invocation)
         try:
             return tool.perform(arguments, self.policy, invocation)
@@ -78,12 +81,6 @@ class CodeTools:
             return CallTarget(f"{arguments.argv[0]} in {cwd}", cwd)
         writes = tool.definition.permission is Permission.WRITE
         return CallTarget(str(policy.permitted(arguments.path, Access.WRITE if writes else Access.READ)))
-
-    def _check_target(self, invocation: ToolInvocation) -> None:
-        """Raise ApprovalNeededError if an approved call would act on something else by now: a link may lead elsewhere."""
-        scope = self.target(invocation).scope
-        if invocation.approved_target not in {"", scope}:
-            raise ApprovalNeededError(scope, f"what was approved is {invocation.approved_target}")
 
     def _made(self) -> tuple[_CodeTool, ...]:
         most = self._options.file_bytes

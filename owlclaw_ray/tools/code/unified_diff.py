@@ -41,11 +41,7 @@ class _Hunk(Struct):
 
     @property
     def is_full(self) -> bool:
-        return len(self.old) >= self.old_count and len(self.steps) - self._removed >= self.new_count
-
-    @property
-    def _removed(self) -> int:
-        return sum(sign == _REMOVED for sign, _ in self.steps)
+        return len(self.old) >= self.old_count and sum(sign != _REMOVED for sign, _ in self.steps) >= self.new_count
 
 
 def patched(text: str, diff: str, names: frozenset[str]) -> tuple[str, int]:
@@ -137,7 +133,9 @@ def _parsed(diff: str, names: frozenset[str]) -> list[_Hunk]:
         elif hunks:
             _take(hunks[-1], line)
         else:
-            _check_preamble(line)
+            for start, what in _REFUSED:
+                if line.startswith(start):
+                    raise _unsupported(f"it {what}")
         index += 1
     if files > 1:
         raise _unsupported(_SEVERAL)
@@ -157,12 +155,6 @@ def _take(hunk: _Hunk, line: str) -> None:
         what = f"a line of a hunk begins with {sign!r}: it must begin with a space, '+' or '-'"
         raise ToolFailureError("patch_apply_failed", what)
     hunk.steps.append((sign, text))
-
-
-def _check_preamble(line: str) -> None:
-    for start, what in _REFUSED:
-        if line.startswith(start):
-            raise _unsupported(f"it {what}")
 
 
 def _check_name(line: str, names: frozenset[str]) -> None:

@@ -271,7 +271,13 @@ def _command(words: Sequence[str], inside: str = "") -> Iterator[WordRole]:
     program = _known(inside + PurePath(words[0]).name)
     if program is None:
         yield WordRole.CODE
-        yield from _unknown(words[1:])
+        rest = words[1:]
+        found = _data(rest)
+        for start, word in enumerate(rest):
+            started = _known(PurePath(word).name)
+            if started is not None and (started.inside or started.operands is not _COMMAND):
+                found[start:] = map(min, found[start:], _command(rest[start:]))
+        yield from found
     else:
         reader = _Reader(program, words[1:])
         told = list(reader.roles())
@@ -281,15 +287,6 @@ def _command(words: Sequence[str], inside: str = "") -> Iterator[WordRole]:
 
 def _known(name: str) -> _Program | None:
     return next((program for pattern, program in _KNOWN if pattern.fullmatch(name)), None)
-
-
-def _unknown(words: Sequence[str]) -> list[WordRole]:
-    found = _data(words)
-    for start, word in enumerate(words):
-        program = _known(PurePath(word).name)
-        if program is not None and (program.inside or program.operands is not _COMMAND):
-            found[start:] = map(min, found[start:], _command(words[start:]))
-    return found
 
 
 def _data(words: Sequence[str]) -> list[WordRole]:

@@ -50,20 +50,20 @@ def load_tools(options: DeclarativeOptions, environ: Mapping[str, str]) -> tuple
 
 
 def load_usable_tools(options: DeclarativeOptions, environ: Mapping[str, str]) -> tuple[DeclarativeTool, ...]:
-    """As `load_tools`, for a process that starts while the runtime is up: files that were broken since are logged and left out."""
+    """Return the tools whose files can be used, in a process that starts while the runtime is up; the others are logged."""
     tools: list[DeclarativeTool] = []
     for path in sorted(Path(options.folder).glob("*.json")):
         try:
             tools.append(_load(path, options, environ))
         except ConfigurationError as error:
-            _logger.error("a declarative tool is out of use until its file is mended: %s", error)  # noqa: TRY400 (no trace)
+            _logger.error("a declarative tool is left out until its file is corrected: %s", error)  # noqa: TRY400 (no trace)
     return tuple(tools)
 
 
 def _load(path: Path, options: DeclarativeOptions, environ: Mapping[str, str]) -> DeclarativeTool:
     shown = f"{path.parent.name}/{path.name}"
     data = _read(path, shown)
-    if isinstance(data, dict) and data.get("command_type") == "shell":
+    if data.get("command_type") == "shell":
         raise ConfigurationError([Problem(f"{shown}: command_type", "is 'shell': no shell reads commands", _NO_SHELL)])
     try:
         written = ToolFile.model_validate(data)
@@ -71,9 +71,10 @@ def _load(path: Path, options: DeclarativeOptions, environ: Mapping[str, str]) -
         where = lambda parts: f"{shown}: {dotted(tuple(parts))}"  # noqa: E731 (one use, beside it)
         raise ConfigurationError(model_problems(error, ToolFile, where)) from error
     schema = plain_schema(written.input_schema, f"{shown}: input_schema")
-    folder = _working_folder(written, options)
-    problems = [Problem(f"{shown}: {field}", what, fix) for field, what, fix in _problems(written, schema, options)]
-    problems += _folder_problems(folder, shown, options)
+    folder = Path(os.path.realpath(Path(options.project) / Path(written.working_dir or ".").expanduser()))
+    problems = [
+        Problem(f"{shown}: {field}", what, fix) for field, what, fix in _problems(written, schema, folder, options)
+    ]
     program = path.parent / written.command if "/" in written.command else None
     if program is not None and not os.access(program, os.X_OK):
         problems.append(Problem(f"{shown}: command", f"{program} is no program", "name a file that may be executed"))
@@ -90,7 +91,7 @@ def _load(path: Path, options: DeclarativeOptions, environ: Mapping[str, str]) -
     )
 
 
-def _read(path: Path, shown: str) -> JsonValue:
+def _read(path: Path, shown: str) -> JsonObject:
     try:
         content = path.read_bytes()
         if len(content) > _MAX_BYTES:
@@ -115,7 +116,9 @@ def _no_key_twice(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     return dict(pairs)
 
 
-def _problems(written: ToolFile, schema: JsonObject, options: DeclarativeOptions) -> Iterator[tuple[str, str, str]]:
+def _problems(
+    written: ToolFile, schema: JsonObject, folder: Path, options: DeclarativeOptions
+) -> Iterator[tuple[str, str, str]]:
     """Yield field, problem and correction."""
     texts = {f"args[{index}]": arg for index, arg in enumerate(written.args)}
     if fields_of(written.command):
@@ -136,16 +139,8 @@ def _problems(written: ToolFile, schema: JsonObject, options: DeclarativeOptions
     most = round(options.most_seconds * 1_000)
     if written.timeout_ms is not None and written.timeout_ms > most:
         yield "timeout_ms", f"is {written.timeout_ms}", f"tools.max_command_timeout_seconds allows {most}"
-
-
-def _working_folder(written: ToolFile, options: DeclarativeOptions) -> Path:
-    return Path(os.path.realpath(Path(options.project) / Path(written.working_dir or ".").expanduser()))
-
-
-def _folder_problems(folder: Path, shown: str, options: DeclarativeOptions) -> Iterator[Problem]:
-    allowed = [os.path.realpath(each) for each in (options.project, *options.roots)]
-    if not any(folder.is_relative_to(each) for each in allowed):
+    if not any(folder.is_relative_to(os.path.realpath(each)) for each in (options.project, *options.roots)):
         fix = "name a folder below the project, or one that tools.code.write_roots allows"
-        yield Problem(f"{shown}: working_dir", f"leads to {folder}, outside of the allowed folders", fix)
+        yield "working_dir", f"leads to {folder}, outside of the allowed folders", fix
     elif not folder.is_dir():
-        yield Problem(f"{shown}: working_dir", f"{folder} is no folder")
+        yield "working_dir", f"{folder} is no folder", ""

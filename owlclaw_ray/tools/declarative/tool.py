@@ -117,21 +117,11 @@ def filled_arguments(tool: str, command: str, args: Sequence[str], arguments: Js
     for arg, role in zip(args, roles([command, *args])[1:], strict=True):
         first = _FIELD.match(arg)
         text = _FIELD.sub(lambda found: _text(tool, found[1], arguments[found[1]]), arg)
-        if first is not None and role is not WordRole.FREE:
-            _refuse_option(tool, first[1], text)
+        if first is not None and role is not WordRole.FREE and text.startswith("-"):
+            what = f"{first[1]}: begins with '-', and the program would take it for an option"
+            raise ToolArgumentsError(tool, [what])
         filled.append(text)
     return filled
-
-
-def with_defaults(arguments: JsonObject, schema: JsonObject) -> JsonObject:
-    """Return the arguments with the defaults of what is absent."""
-    properties = schema.get("properties", {})
-    return {name: node["default"] for name, node in properties.items() if "default" in node} | arguments
-
-
-def _refuse_option(tool: str, name: str, text: str) -> None:
-    if text.startswith("-"):
-        raise ToolArgumentsError(tool, [f"{name}: begins with '-', and the program would take it for an option"])
 
 
 def _text(tool: str, name: str, value: JsonValue) -> str:
@@ -182,12 +172,14 @@ class DeclarativeTool:
 
     def run(self, invocation: ToolInvocation) -> ToolResult:
         """See ToolAdapter.run."""
-        schema = self._arguments.schema
         (given,) = self._arguments.read(invocation.tool, invocation.arguments).positional
         assert isinstance(given, dict)
-        arguments = with_defaults(given, schema)
+        properties = self._arguments.schema.get("properties", {})
+        arguments = {name: node["default"] for name, node in properties.items() if "default" in node} | given
         environment = environment_of(invocation, self._environment)
-        program = Program(self._argv(arguments), self._folder, environment, orjson.dumps(arguments))
+        written = self._written
+        argv = [written.command, *filled_arguments(written.name, written.command, written.args, arguments)]
+        program = Program(argv, self._folder, environment, orjson.dumps(arguments))
         limits = ProgramLimits(
             min(self._seconds, less_grace(invocation.timeout)),
             self._written.stdout_limit_bytes,
@@ -198,7 +190,9 @@ class DeclarativeTool:
         except OSError as error:
             what = f"the program of {invocation.tool} cannot be run: {error.strerror}"
             raise ToolFailureError("execution_failed", what) from error
-        self._log(end, invocation)
+        said = end.stderr.text().strip()
+        if said:
+            _logger.info("%s (run %s) wrote to stderr: %s", invocation.tool, invocation.run_id, said[:2_000])
         check_end(invocation.tool, end, limits)
         return self._result(end, invocation)
 
@@ -207,15 +201,6 @@ class DeclarativeTool:
         arguments = decode_arguments(invocation.tool, invocation.arguments)
         self._arguments.read_object(invocation.tool, arguments)
         return replace(target_of(None, arguments), cwd=str(self._folder))
-
-    def _argv(self, arguments: JsonObject) -> Sequence[str]:
-        written = self._written
-        return [written.command, *filled_arguments(written.name, written.command, written.args, arguments)]
-
-    def _log(self, end: ProgramEnd, invocation: ToolInvocation) -> None:
-        said = end.stderr.text().strip()
-        if said:
-            _logger.info("%s (run %s) wrote to stderr: %s", invocation.tool, invocation.run_id, said[:2_000])
 
     def _result(self, end: ProgramEnd, invocation: ToolInvocation) -> ToolResult:
         output = end.stdout.whole()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -13,7 +12,6 @@ from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinitio
 from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import ArtifactId
-from owlclaw_ray.tools.arguments import Arguments
 from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.internal.parts import PART_BYTES, Part
@@ -27,11 +25,6 @@ class ReadArtifact(Part):
     """Arguments of internal.read_artifact."""
 
     artifact_id: Annotated[str, Field(max_length=64, description="The artifact_id of an artifact_ref in a result.")]
-
-
-@cache
-def _reader() -> Arguments:
-    return arguments_of_model(ReadArtifact, READ_ARTIFACT)
 
 
 class ArtifactTools:
@@ -50,7 +43,7 @@ class ArtifactTools:
                 READ_ARTIFACT,
                 "Read a part of one of your results that was too large, by the artifact_id of its artifact_ref. "
                 "Goes on at next_offset.",
-                _reader().schema,
+                arguments_of_model(ReadArtifact, READ_ARTIFACT).schema,
                 Permission.READONLY,
                 Effect.PURE,
                 ToolClass.QUICK,
@@ -61,7 +54,7 @@ class ArtifactTools:
 
     def run(self, invocation: ToolInvocation) -> JsonObject:
         """See ToolAdapter.run."""
-        (asked,) = _reader().read(READ_ARTIFACT, invocation.arguments).positional
+        (asked,) = arguments_of_model(ReadArtifact, READ_ARTIFACT).read(READ_ARTIFACT, invocation.arguments).positional
         assert isinstance(asked, ReadArtifact)
         try:
             found = self._artifacts.get(invocation.agent, ArtifactId(asked.artifact_id))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Annotated, ClassVar
 
 import orjson
@@ -15,7 +14,6 @@ from owlclaw_ray.domain.tool import READ_RESULT, Effect, Permission, ToolClass, 
 from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.store.api import QueryFunction
 from owlclaw_ray.store.queries import JournalOfRun
-from owlclaw_ray.tools.arguments import Arguments
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.internal.parts import PART_BYTES, Part
 from owlclaw_ray.tools.large_output import INLINE_LIMIT
@@ -30,11 +28,6 @@ class ReadResult(Part):
     call_id: Annotated[
         str, Field(max_length=200, description="The call. Leave it out to list the calls of this run.")
     ] = ""
-
-
-@cache
-def _reader() -> Arguments:
-    return arguments_of_model(ReadResult, READ_RESULT)
 
 
 class ResultTools:
@@ -53,7 +46,7 @@ class ResultTools:
             ToolDefinition(
                 READ_RESULT,
                 "Read what a call returned earlier in this run, where it was cut or is not shown any more. Goes on at next_offset.",
-                _reader().schema,
+                arguments_of_model(ReadResult, READ_RESULT).schema,
                 Permission.READONLY,
                 Effect.PURE,
                 ToolClass.QUICK,
@@ -64,7 +57,7 @@ class ResultTools:
 
     def run(self, invocation: ToolInvocation) -> JsonObject:
         """See ToolAdapter.run."""
-        (asked,) = _reader().read(READ_RESULT, invocation.arguments).positional
+        (asked,) = arguments_of_model(ReadResult, READ_RESULT).read(READ_RESULT, invocation.arguments).positional
         assert isinstance(asked, ReadResult)
         if not asked.call_id:
             calls = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -24,7 +23,6 @@ from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinitio
 from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.models.sanitise import neutralise
-from owlclaw_ray.tools.arguments import Arguments
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.large_output import INLINE_LIMIT
 from owlclaw_ray.tools.signature import arguments_of_model
@@ -47,11 +45,6 @@ class LoadSkill(BaseModel):
     ] = ""
 
 
-@cache
-def _reader() -> Arguments:
-    return arguments_of_model(LoadSkill, LOAD_SKILL)
-
-
 class SkillTools:
     """Implements ToolAdapter. Reads the skills of the calling agent's definition, as far as its run may read them."""
 
@@ -67,7 +60,7 @@ class SkillTools:
             ToolDefinition(
                 LOAD_SKILL,
                 "Read one of your skills by name, or a file of it by path. Without a name: list your skills and what they are about.",
-                _reader().schema,
+                arguments_of_model(LoadSkill, LOAD_SKILL).schema,
                 Permission.READONLY,
                 Effect.PURE,
                 ToolClass.QUICK,
@@ -78,14 +71,16 @@ class SkillTools:
 
     def run(self, invocation: ToolInvocation) -> JsonObject:
         """See ToolAdapter.run."""
-        (asked,) = _reader().read(LOAD_SKILL, invocation.arguments).positional
+        (asked,) = arguments_of_model(LoadSkill, LOAD_SKILL).read(LOAD_SKILL, invocation.arguments).positional
         assert isinstance(asked, LoadSkill)
         folder = self._agents_dir / invocation.agent.definition / CAPABILITIES_FOLDER
         withheld = dict(invocation.withheld_skills)
         if not asked.name:
             if asked.path:
                 raise ToolFailureError("invalid_arguments", "a path needs the name of its skill")
-            return {"skills": _listing(folder, withheld)}
+            skills, _ = load_skills(folder, CAPABILITIES_FOLDER, _skill_conditions())
+            listed = [each for each in skills if each.name not in withheld]
+            return {"skills": [{"name": each.name, "description": each.description} for each in listed]}
         if asked.name in withheld:
             raise ToolFailureError(
                 "skill_withheld", f"{asked.name} must not be read in this run: {withheld[asked.name]}"
@@ -95,11 +90,6 @@ class SkillTools:
         if asked.path:
             return {"skill": skill.name, "path": asked.path, "text": _reference(files, asked.path)}
         return {"skill": skill.name, "text": read_skill(skill), REFERENCES: _references(files)}
-
-
-def _listing(folder: Path, withheld: dict[str, str]) -> list[JsonObject]:
-    skills, _ = load_skills(folder, CAPABILITIES_FOLDER, _skill_conditions())
-    return [{"name": each.name, "description": each.description} for each in skills if each.name not in withheld]
 
 
 def _skill(folder: Path, name: str, withheld: dict[str, str]) -> Skill:

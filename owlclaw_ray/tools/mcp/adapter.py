@@ -41,9 +41,9 @@ def content_of(tool: str, answer: JsonObject, keep: Keep) -> JsonValue:
         said = "\n".join(block["text"] for block in blocks if block["type"] == "text").strip()
         others = [block for block in blocks if block["type"] != "text"]
         details = structured if structured is not None else (others or None)
-        raise ToolFailureError(
-            "execution_failed", _shortened(said) or f"{tool} failed and did not say why", details=details
-        )
+        if len(said) > _MESSAGE_CHARACTERS:
+            said = f"{said[:_MESSAGE_CHARACTERS]}…"
+        raise ToolFailureError("execution_failed", said or f"{tool} failed and did not say why", details=details)
     if structured is not None:
         others = [block for block in blocks if block["type"] != "text"]
         return {"structured": structured, "content": others} if others else structured
@@ -59,19 +59,19 @@ def _block(index: int, block: JsonObject, keep: Keep) -> JsonObject:
         case "image" | "audio" as kind:
             return {"type": kind, **_bytes(index, block.get("mimeType"), block.get("data"), keep)}
         case "resource":
-            return _resource(index, block.get("resource") or {}, keep)
+            resource = block.get("resource") or {}
+            about: JsonObject = {"type": "resource", "uri": str(resource.get("uri", ""))}
+            if "blob" in resource:
+                return about | _bytes(index, resource.get("mimeType"), resource["blob"], keep)
+            return about | {
+                "media_type": resource.get("mimeType") or "text/plain",
+                "text": str(resource.get("text", "")),
+            }
         case "resource_link":
             known = ("uri", "name", "title", "description", "mimeType", "size")
             return {"type": "resource_link", **{key: block[key] for key in known if block.get(key) is not None}}
         case kind:
             return {"type": str(kind), "note": "this kind of content is not known here"}
-
-
-def _resource(index: int, resource: JsonObject, keep: Keep) -> JsonObject:
-    about: JsonObject = {"type": "resource", "uri": str(resource.get("uri", ""))}
-    if "blob" in resource:
-        return about | _bytes(index, resource.get("mimeType"), resource["blob"], keep)
-    return about | {"media_type": resource.get("mimeType") or "text/plain", "text": str(resource.get("text", ""))}
 
 
 def _bytes(index: int, media_type: JsonValue, data: JsonValue, keep: Keep) -> JsonObject:
@@ -83,10 +83,6 @@ def _bytes(index: int, media_type: JsonValue, data: JsonValue, keep: Keep) -> Js
     about["size_bytes"] = len(content)
     reference = keep(index, about["media_type"], content)
     return about | ({"note": "its bytes are not kept"} if reference is None else {"artifact_ref": reference})
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _MESSAGE_CHARACTERS else f"{text[:_MESSAGE_CHARACTERS]}…"
 
 
 UNAVAILABLE = "server_unavailable"
@@ -114,7 +110,7 @@ class _KnownTools(Struct):
 
 
 class McpTools:
-    """Implements LiveTools for the servers of this node: their tools may be others at any time."""
+    """Implements DynamicTools for the servers of this node: their tools may be others at any time."""
 
     source = "the MCP servers"
     own_errors = frozenset({"uncertain", "tool_not_available"})
@@ -130,11 +126,11 @@ class McpTools:
         return tuple(self._fresh().definitions.values())
 
     def owns(self, tool: str) -> bool:
-        """See LiveTools.owns."""
+        """See DynamicTools.owns."""
         return tool.startswith(PREFIX)
 
     def find(self, tool: str) -> ToolDefinition | None:
-        """See LiveTools.find."""
+        """See DynamicTools.find."""
         return self._fresh().definitions.get(tool) if self.owns(tool) else None
 
     def run(self, invocation: ToolInvocation) -> ToolResult:
@@ -157,12 +153,20 @@ class McpTools:
         except RuntimeUnavailableError as error:
             answer = McpProblem(McpTrouble.LOST, f"the pool of MCP servers went away: {error}")
         if isinstance(answer, McpProblem):
-            raise _failure(invocation, answer)
+            # A call that may have acted, and acts again when repeated, is uncertain and not to be retried.
+            trouble = answer.trouble
+            acted = trouble in {McpTrouble.LOST, McpTrouble.LATE} and invocation.effect is Effect.ONCE
+            message = answer.message
+            if acted:
+                message += " It may or may not have acted: check before you repeat it."
+            type_ = "uncertain" if acted and trouble is McpTrouble.LOST else _TYPES[trouble]
+            retryable = trouble in _TRANSIENT and not acted
+            raise ToolFailureError(type_, message, retryable=retryable, details=answer.details)
         content = content_of(invocation.tool, answer, lambda *block: self._keep(invocation, *block))
         return ToolResult(invocation.call_id, content, metadata={SERVER: call.server})
 
     def missing(self, tool: str) -> ToolFailureError:
-        """See LiveTools.missing."""
+        """See DynamicTools.missing."""
         server = tool.removeprefix(PREFIX).partition(".")[0]
         if any(each.metadata[SERVER] == server for each in self._known.definitions.values()):
             return ToolFailureError("tool_not_available", f"the MCP server {server} does not offer {tool} any more")
@@ -206,15 +210,3 @@ class McpTools:
         except OSError:
             return None
         return {"artifact_id": artifact_id, "size_bytes": len(content)}
-
-
-def _failure(invocation: ToolInvocation, problem: McpProblem) -> ToolFailureError:
-    """Return the error of a call. One that may have acted, and acts again, is uncertain and not to be retried."""
-    trouble = problem.trouble
-    acted = trouble in {McpTrouble.LOST, McpTrouble.LATE} and invocation.effect is Effect.ONCE
-    message = problem.message
-    if acted:
-        message += " It may or may not have acted: check before you repeat it."
-    type_ = "uncertain" if acted and trouble is McpTrouble.LOST else _TYPES[trouble]
-    retryable = trouble in _TRANSIENT and not acted
-    return ToolFailureError(type_, message, retryable=retryable, details=problem.details)

@@ -163,7 +163,10 @@ class Connection:
                     await self._serve()
                 except Exception as error:  # noqa: BLE001 (whatever ended the connection, there is another one)
                     if _holds(error, _UnusedError):
-                        await self._rest()
+                        self._wanted = anyio.Event()
+                        if self.traffic.running == 0:
+                            self._turn(McpState.IDLE)
+                            await self._wanted.wait()
                         continue
                     known = self.problem
                     self._turn(McpState.DOWN, self._told(error))
@@ -173,13 +176,6 @@ class Connection:
                 _logger.log(level, "the MCP server %s is down, next try in %.1f s: %s", self.name, pause, self.problem)
                 await self._clock.sleep(pause)
         self._turn(McpState.STOPPED)
-
-    async def _rest(self) -> None:
-        """Return when there is a call."""
-        self._wanted = anyio.Event()
-        if self.traffic.running == 0:
-            self._turn(McpState.IDLE)
-            await self._wanted.wait()
 
     def stop(self) -> None:
         """Have `run` end."""
@@ -191,9 +187,15 @@ class Connection:
         began = self.traffic.used = self._clock.monotonic()
         self._wanted.set()
         try:
-            client = await self._connected_client(call.seconds)
+            with suppress(TimeoutError), self._within(min(call.seconds, _PATIENCE_SECONDS)):
+                while self.state in {McpState.CONNECTING, McpState.IDLE}:
+                    await self._turned.wait()
+            client = self._client
             if client is None:
-                return self._absent()
+                why = f": {self.problem}" if self.problem else ""
+                return McpProblem(
+                    McpTrouble.NOT_SENT, f"the MCP server {self.name} is {self.state.value}{why}. Try again later."
+                )
             return await self._asked(client, call, call.seconds - (self._clock.monotonic() - began))
         finally:
             self.progress.pop(call.key, None)
@@ -246,19 +248,6 @@ class Connection:
             McpTrouble.REFUSED, f"{self.name} refused the call: {said}", self._secrets.hide_in(error.data)
         )
 
-    async def _connected_client(self, seconds: float) -> Client | None:
-        """Return the client, after a moment for a server that is being started or was idle."""
-        with suppress(TimeoutError), self._within(min(seconds, _PATIENCE_SECONDS)):
-            while self.state in {McpState.CONNECTING, McpState.IDLE}:
-                await self._turned.wait()
-        return self._client
-
-    def _absent(self) -> McpProblem:
-        why = f": {self.problem}" if self.problem else ""
-        return McpProblem(
-            McpTrouble.NOT_SENT, f"the MCP server {self.name} is {self.state.value}{why}. Try again later."
-        )
-
     async def _serve(self) -> None:
         self.traffic.starts += 1
         self._stale, ready, screen = anyio.Event(), anyio.Event(), ToolScreen()
@@ -272,21 +261,18 @@ class Connection:
                 await self._list(client)
                 ready.set()
                 try:
-                    await self._keep(client)
+                    async with anyio.create_task_group() as tasks:
+                        self._client, self.traffic.used, self.traffic.unanswered = client, self._clock.monotonic(), 0
+                        self._turn(McpState.UP)
+                        tasks.start_soon(self._end_of_process)
+                        tasks.start_soon(self._ping_server, client)
+                        tasks.start_soon(self._refresh_tools, client)
+                        tasks.start_soon(self._listen, client)
+                        if self._options.idle is not None:
+                            tasks.start_soon(self._wait_idle_end, self._options.idle)
                 finally:
                     self._client = None
                     self._turn(McpState.CONNECTING)
-
-    async def _keep(self, client: Client) -> None:
-        async with anyio.create_task_group() as tasks:
-            self._client, self.traffic.used, self.traffic.unanswered = client, self._clock.monotonic(), 0
-            self._turn(McpState.UP)
-            tasks.start_soon(self._end_of_process)
-            tasks.start_soon(self._ping_server, client)
-            tasks.start_soon(self._refresh_tools, client)
-            tasks.start_soon(self._listen, client)
-            if self._options.idle is not None:
-                tasks.start_soon(self._wait_idle_end, self._options.idle)
 
     async def _hurry(self, ready: anyio.Event) -> None:
         try:

@@ -10,7 +10,7 @@ from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
-from owlclaw_ray.tools.mcp.api import McpCatalog, McpNode
+from owlclaw_ray.tools.mcp.api import McpNode
 
 SETTLE_SECONDS = 5.0
 """How long the first runs of a host wait for servers that are being started."""
@@ -67,17 +67,14 @@ class McpCatalogWatcher:
                 continue
             if catalog is not None:
                 version = catalog.version
-                self._take(catalog)
-
-    def _take(self, catalog: McpCatalog) -> None:
-        known = {**self._tools, **catalog.tools}
-        if known != self._tools:
-            self._tools = known
-            self._learn(tuple(tool for tools in known.values() for tool in tools))
-            news, self._news = self._news, asyncio.Event()
-            news.set()
-        if catalog.settled:
-            self._settled.set()
+                known = {**self._tools, **catalog.tools}
+                if known != self._tools:
+                    self._tools = known
+                    self._learn(tuple(tool for tools in known.values() for tool in tools))
+                    news, self._news = self._news, asyncio.Event()
+                    news.set()
+                if catalog.settled:
+                    self._settled.set()
 
     def _absent(self, wanted: Collection[str]) -> list[str]:
         live = [name for name in wanted if name.startswith(_PREFIX)]

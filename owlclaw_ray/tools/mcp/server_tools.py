@@ -24,7 +24,6 @@ PREFIX = "mcp."
 SERVER_NAME = r"^[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*$"
 _WIRE_LENGTH = 64
 _DIGEST = 8
-_ESCAPED = re.compile(r"_x([0-9A-F]{2})")
 _PLAIN = re.compile(r"[A-Za-z0-9_-]")
 _NEEDS_ESCAPE = re.compile(r"_(?=x[0-9A-F]{2})")
 
@@ -32,8 +31,8 @@ _NEEDS_ESCAPE = re.compile(r"_(?=x[0-9A-F]{2})")
 def canonical_mcp_name(server: str, tool: str) -> str:
     """Return the canonical name of a server's tool.
 
-    What no name may have is spelled `_xHH`, a byte of UTF-8 each; `raw_tool` is the way back. A name that is too long for model
-    providers is cut and ends in a digest of the whole: then only the definition's metadata knows it.
+    What no name may have is spelled `_xHH`, a byte of UTF-8 each, so that no two tools get the same name. A name that is too long
+    for model providers is cut and ends in a digest of the whole; the definition's metadata has the server's own name.
     """
     name = f"{PREFIX}{server}.{escaped(tool)}"
     excess = len(wire_name(name)) - _WIRE_LENGTH
@@ -57,15 +56,6 @@ def escaped(tool: str) -> str:
         else "".join(f"_x{byte:02X}" for byte in each.encode("utf-8", "surrogatepass"))
         for index, each in enumerate(marked)
     )
-
-
-def raw_tool(name: str) -> str:
-    """Return what `escaped` was given."""
-    parts = _ESCAPED.split(name)
-    encoded = b"".join(
-        bytes.fromhex(part) if index % 2 else part.encode("utf-8", "surrogatepass") for index, part in enumerate(parts)
-    )
-    return encoded.decode("utf-8", "surrogatepass")
 
 
 DESCRIPTION_CHARACTERS = 4_096
@@ -120,18 +110,13 @@ def harmless_schema(schema: JsonObject, where: str) -> JsonObject:
             if all(injection_in(text) is None for text in _texts(value)):
                 harmless[key] = value
         else:
-            if key in _SENT:
-                _check_values(value, place)
+            for text in _texts(value) if key in _SENT else ():
+                why = injection_in(text)
+                if why is not None:
+                    what = f"{sanitise(text)[:60]!r} {why}"
+                    raise ConfigurationError([Problem(place, what, "a model has to read it and send it back as it is")])
             harmless[key] = value
     return harmless
-
-
-def _check_values(value: JsonValue, where: str) -> None:
-    for text in _texts(value):
-        why = injection_in(text)
-        if why is not None:
-            what = f"{sanitise(text)[:60]!r} {why}"
-            raise ConfigurationError([Problem(where, what, "a model has to read it and send it back as it is")])
 
 
 def _texts(value: JsonValue) -> Iterator[str]:
@@ -178,7 +163,11 @@ def offering_of(server: McpServerOptions, listed: Sequence[JsonObject]) -> Serve
     left_out: list[LeftOut] = []
     together = 0
     for tool in listed:
-        raw, rule = str(tool.get("name", "")), _rule(server, str(tool.get("name", "")))
+        raw = str(tool.get("name", ""))
+        # The rule of that very name, else the first whose pattern fits.
+        own = (each for each in server.rules if each.tools == raw)
+        fitting = (each for each in server.rules if fnmatchcase(raw, each.tools))
+        rule = next(own, next(fitting, _ANY))
         if not rule.enabled:
             left_out.append(LeftOut(raw, f"mcp.servers.{server.name}.tools turns it off"))
             continue
@@ -209,13 +198,6 @@ def offering_of(server: McpServerOptions, listed: Sequence[JsonObject]) -> Serve
             together += size
             definitions[definition.wire_name] = definition
     return ServerTools(tuple(definitions.values()), tuple(left_out))
-
-
-def _rule(server: McpServerOptions, raw: str) -> ToolRule:
-    """Return the rule of that very name, else the first whose pattern fits."""
-    own = (rule for rule in server.rules if rule.tools == raw)
-    fitting = (rule for rule in server.rules if fnmatchcase(raw, rule.tools))
-    return next(own, next(fitting, _ANY))
 
 
 def _definition(server: McpServerOptions, tool: JsonObject, rule: ToolRule) -> ToolDefinition:

@@ -19,7 +19,7 @@ from mcp_types import JSONRPCResponse, Tool
 from mcp_types.methods import validate_server_result
 from pydantic import ValidationError
 
-from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.tools.mcp.server_tools import UNUSABLE
 
 _METHOD = "tools/list"
@@ -48,16 +48,14 @@ class ToolScreen:
         tools = result.get("tools")
         if not isinstance(tools, list) or not self._problem(result) or self._problem({**result, "tools": []}):
             return message
-        taken = [self._taken(result, tool) for tool in tools]
+        taken = []
+        for tool in tools:
+            problem = self._problem({**result, "tools": [tool]})
+            name = tool.get("name", "") if isinstance(tool, dict) else ""
+            stand_in = {"name": str(name), "inputSchema": {"type": "object"}, "_meta": {UNUSABLE: problem}}
+            taken.append(stand_in if problem else tool)
         answer = message.message.model_copy(update={"result": {**result, "tools": taken}})
         return replace(message, message=answer)
-
-    def _taken(self, result: JsonObject, tool: JsonValue) -> JsonValue:
-        problem = self._problem({**result, "tools": [tool]})
-        if not problem:
-            return tool
-        name = tool.get("name", "") if isinstance(tool, dict) else ""
-        return {"name": str(name), "inputSchema": {"type": "object"}, "_meta": {UNUSABLE: problem}}
 
     def _problem(self, result: JsonObject) -> str:
         """Return why the SDK would refuse a list of tools, or the empty text."""
@@ -66,7 +64,11 @@ class ToolScreen:
             for tool in result["tools"]:
                 Tool.model_validate(tool, by_name=False)
         except ValidationError as error:
-            return _told(error)
+            told = []
+            for each in error.errors(include_url=False, include_context=False, include_input=False)[:_SHOWN]:
+                place = each["loc"][2:] if each["loc"][:1] == ("tools",) else each["loc"]
+                told.append(": ".join(filter(None, (".".join(map(str, place)), each["msg"]))))
+            return "; ".join(told)
         except KeyError:
             return ""
         return ""
@@ -104,11 +106,3 @@ class _Screened:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
-
-
-def _told(error: ValidationError) -> str:
-    told = []
-    for each in error.errors(include_url=False, include_context=False, include_input=False)[:_SHOWN]:
-        place = each["loc"][2:] if each["loc"][:1] == ("tools",) else each["loc"]
-        told.append(": ".join(filter(None, (".".join(map(str, place)), each["msg"]))))
-    return "; ".join(told)

@@ -48,8 +48,8 @@ class Fakes:
     def run(self, tenant, run_id):
         return self.runs.get(run_id)
 
-    def task(self, tenant, task_id):
-        return self.stored.get(task_id)
+    def read(self, query):
+        return self.stored.get(query.task_id)
 
     def put(self, task, expected):
         if self.race is not None:

@@ -457,7 +457,7 @@ def test_a_file_that_breaks_while_the_runtime_is_up_stops_no_other_tool(folder, 
     write(folder, "b.json")
     (tool,) = load_usable_tools(options(folder), {})
     assert tool.source == "tools/b.json"
-    assert "out of use until its file is mended: tools/a.json: comand: there is no such key" in caplog.text
+    assert "left out until its file is corrected: tools/a.json: comand: there is no such key" in caplog.text
 
 
 def test_two_files_with_one_name_are_both_named(folder):
