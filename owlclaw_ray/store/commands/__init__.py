@@ -19,6 +19,14 @@ from owlclaw_ray.store.commands.approvals import (
     ExpireApproval,
     NoSuchApproval,
 )
+from owlclaw_ray.store.commands.lease import (
+    ClusterLease,
+    HoldLease,
+    LeaseElsewhere,
+    LeaseHeld,
+    LeaseReleased,
+    ReleaseLease,
+)
 from owlclaw_ray.store.commands.ledger import (
     AppendLedger,
     BudgetAlert,
@@ -48,6 +56,7 @@ from owlclaw_ray.store.commands.runs import (
     IdempotencyConflict,
     IdleHeartbeat,
     NothingQueued,
+    OnStandby,
     QueueFull,
     ReleaseAgent,
     Released,
@@ -113,6 +122,8 @@ Command: TypeAlias = (
     | ReceiveDelivery
     | ChangeCallback
     | ForgetWebhooks
+    | HoldLease
+    | ReleaseLease
 )
 
 Outcome: TypeAlias = (
@@ -121,6 +132,10 @@ Outcome: TypeAlias = (
     | AgentBusy
     | QueueFull
     | AgentActivated
+    | OnStandby
+    | LeaseHeld
+    | LeaseElsewhere
+    | LeaseReleased
     | RunClaimed
     | NothingQueued
     | StaleEpoch
@@ -181,6 +196,7 @@ __all__ = [
     "CancelSchedule",
     "ChangeCallback",
     "ClaimRun",
+    "ClusterLease",
     "Command",
     "CommandBlocked",
     "CommandFailed",
@@ -191,19 +207,25 @@ __all__ = [
     "FinishRun",
     "FireSchedule",
     "ForgetWebhooks",
+    "HoldLease",
     "IdempotencyClaim",
     "IdempotencyConflict",
     "IdleHeartbeat",
+    "LeaseElsewhere",
+    "LeaseHeld",
+    "LeaseReleased",
     "LedgerAppended",
     "NoSuchApproval",
     "NoSuchSchedule",
     "NothingQueued",
+    "OnStandby",
     "Outcome",
     "PauseSchedule",
     "PutTask",
     "QueueFull",
     "ReceiveDelivery",
     "ReleaseAgent",
+    "ReleaseLease",
     "Released",
     "ReserveBudget",
     "ResumeSchedule",

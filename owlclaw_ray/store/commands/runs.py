@@ -54,7 +54,7 @@ class SubmitRun(Struct, frozen=True):
 
 
 class ActivateAgent(Struct, frozen=True):
-    """Take ownership of an agent: its epoch grows by one, whoever had it before is stale. Outcome: AgentActivated.
+    """Take ownership of an agent: its epoch grows by one, whoever had it before is stale. Outcome: AgentActivated or OnStandby.
 
     Registers the agent when it is new. With the same activation_id twice the epoch grows once. With `claim` the agent's next
     run is taken too, as ClaimRun does.
@@ -223,6 +223,10 @@ class AgentActivated(Struct, frozen=True):
     state: AgentState
     claimed: RunClaimed | None = None
     """The run to execute now, if one was asked for and there is one."""
+
+
+class OnStandby(Struct, frozen=True):
+    """Another cluster runs the agents of this store: none was activated."""
 
 
 class RunClaimed(Struct, frozen=True):

@@ -15,6 +15,7 @@ from owlclaw_ray.store.sql import (
     approvals,
     budgets,
     cancellation,
+    cluster_lease,
     run_lifecycle,
     schedules,
     submission,
@@ -39,7 +40,7 @@ from owlclaw_ray.store.sql.row_codecs import ENTRY_COLUMNS, entry_of
 from owlclaw_ray.store.sql.schema import blobs, journal, payload_left, runs, small_payload
 from owlclaw_ray.store.sql.writer import Writer
 
-_SUBJECTS = (approvals, budgets, cancellation, run_lifecycle, schedules, submission, waits, webhooks)
+_SUBJECTS = (approvals, budgets, cancellation, cluster_lease, run_lifecycle, schedules, submission, waits, webhooks)
 """The modules that register their commands, see command_registry."""
 _LATE = (CancelAnswer, ClaimAnswer, FinishAnswer, ActivateAnswer)
 
@@ -47,9 +48,11 @@ _LATE = (CancelAnswer, ClaimAnswer, FinishAnswer, ActivateAnswer)
 class Applier:
     """Applies commands to the database of one dialect, writing ledger chains under one writer's name."""
 
-    def __init__(self, dialect: Dialect, engine_dialect: EngineDialect, writer: str, redactor: Redactor) -> None:
+    def __init__(
+        self, dialect: Dialect, engine_dialect: EngineDialect, writer: str, redactor: Redactor, cluster: str
+    ) -> None:
         self._dialect, self._ids = dialect, dialect.ids
-        self._loader = Loader(dialect)
+        self._loader = Loader(dialect, cluster)
         self._registered: set[str] = set()
         self._grown: set[str] = set()
         self._changed_schedules: set[str] = set()

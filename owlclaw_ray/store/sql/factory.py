@@ -22,12 +22,14 @@ _REFUSED = {
 }
 
 
-async def open_store(url: str, *, writer: str, redactor: Redactor | None = None, must_exist: bool = False) -> SqlStore:
+async def open_store(
+    url: str, *, writer: str, redactor: Redactor | None = None, must_exist: bool = False, cluster: str = ""
+) -> SqlStore:
     """Return the store at that place, made if it is new and migrated to this version's schema.
 
     `writer` names the ledger chains that this store writes: one name for each process that writes at the same time, the
     same name again after a restart. `redactor` takes secrets out of ledger records before they are written; None: one that knows
-    the usual forms of secrets. With `must_exist` no file is made: one that is not there is unavailable. Raises ConfigurationError
+    the usual forms of secrets. With a `cluster` agents are claimed only while it holds the lease (see HoldLease). With `must_exist` no file is made: one that is not there is unavailable. Raises ConfigurationError
     for what has to be put right by hand (a read-only or impossible path, a file that is no database, a wrong password, a missing
     database, a database of a newer version or of a development version, an unsupported URL) and StoreUnavailableError for what
     may pass (a server that does not answer).
@@ -48,7 +50,7 @@ async def open_store(url: str, *, writer: str, redactor: Redactor | None = None,
     except BaseException:
         await database.close()
         raise
-    return SqlStore(database, writer, redactor, tuple(restored))
+    return SqlStore(database, writer, redactor, tuple(restored), cluster)
 
 
 async def open_existing(url: str) -> SqlStore:

@@ -1,6 +1,6 @@
 """Loading the working set of a batch with a number of statements that does not depend on its size.
 
-Locks are taken in one order everywhere, which is what excludes deadlocks: new agents, agents by key, Idempotency-Keys, new
+Locks are taken in one order everywhere, which is what excludes deadlocks: the lease, new agents, agents by key, Idempotency-Keys, new
 accounts of budgets, accounts by name, callbacks by id. Deliveries are locked with the Idempotency-Keys.
 """
 
@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Integer, Label, bindparam, func, literal_colu
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.store.commands import ClusterLease
 from owlclaw_ray.store.sql.codec import agent_key, agent_of, dump, from_micros
 from owlclaw_ray.store.sql.dialects import Dialect
 from owlclaw_ray.store.sql.row_codecs import (
@@ -36,6 +37,7 @@ from owlclaw_ray.store.sql.schema import (
     budget_reservations,
     budgets,
     callbacks,
+    cluster_lease,
     idempotency_keys,
     journal,
     ledger,
@@ -91,8 +93,8 @@ _ACCOUNT_COLUMNS = [column.name for column in budgets.c]
 class Loader:
     """The statements for one database, made once, and the agents that are known to be registered."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
+    def __init__(self, dialect: Dialect, cluster: str = "") -> None:
+        self._dialect, self._cluster = dialect, cluster
         self._known_agents: set[str] = set()
         among = dialect.among
         self._register = (
@@ -168,12 +170,17 @@ class Loader:
             .order_by(budgets.c.account)
         )
         reserved = select(*budget_reservations.c)
+        self._lease = select(cluster_lease.c.cluster, cluster_lease.c.generation, cluster_lease.c.beats)
+        self._locked_lease = dialect.locking(self._lease)
         self._reservations = reserved.where(among(budget_reservations.c.reservation_id, "ids"))
         self._reservations_of_runs = reserved.where(among(budget_reservations.c.run_id, "ids"))
 
     def load(self, connection: Connection, needs: RowNeeds) -> WorkingSet:
         """Lock and return what these needs name."""
-        store = WorkingSet()
+        store = WorkingSet(cluster=self._cluster)
+        if needs.changes_lease or (self._cluster and needs.claims_agents):
+            lease = self._locked_lease if needs.changes_lease else self._lease
+            store.lease = ClusterLease(*connection.execute(lease).one())
         self._lock_agents(connection, needs, store)
         self._load_schedules(connection, needs, store)
         if needs.runs:

@@ -37,6 +37,9 @@ class RowNeeds(Struct):
     """The epochs under which runs of each agent are claimed."""
     keys: set[str] = field(default_factory=set)
     submissions: int = 0
+    claims_agents: bool = False
+    """Whether agents or runs are claimed, which is for the cluster that holds the lease."""
+    changes_lease: bool = False
     schedules: set[str] = field(default_factory=set)
     fired: set[str] = field(default_factory=set)
     """Schedules to fire: their agents are known only from the store."""
@@ -80,6 +83,7 @@ class RowNeeds(Struct):
     def claim(self, key: str, epoch: int) -> None:
         """Note the claim of a run of an agent."""
         self.takes[key] += 1
+        self.claims_agents = True
         self.claims.setdefault(key, set()).add(epoch)
 
     def record(self, records: Iterable[LedgerRecord]) -> None:

@@ -22,6 +22,7 @@ from owlclaw_ray.store.commands import (
     ClaimRun,
     FinishRun,
     NothingQueued,
+    OnStandby,
     ReleaseAgent,
     Released,
     ReserveBudget,
@@ -43,6 +44,7 @@ _ANY_EPOCH = -1
 
 def _need_activation(needs: RowNeeds, command: ActivateAgent) -> None:
     key = needs.agent(command.agent, command.at)
+    needs.claims_agents = True
     if command.claim:
         needs.claim(key, _ANY_EPOCH)
 
@@ -50,6 +52,8 @@ def _need_activation(needs: RowNeeds, command: ActivateAgent) -> None:
 @applies(ActivateAgent, needs=_need_activation)
 def activate(store: WorkingSet, command: ActivateAgent) -> Answer:
     """Give the agent to this activation, under the next epoch unless it has it already, and with it a run if asked."""
+    if store.on_standby:
+        return OnStandby()
     agent = store.agents[agent_key(command.agent)]
     if agent.activation_id != command.activation_id:
         agent.epoch += 1
@@ -165,6 +169,8 @@ def _mark_seen(store: WorkingSet, run: RunRow, command: FinishRun) -> None:
 
 
 def _claim_next(store: WorkingSet, agent: AgentRow, at: datetime) -> RunClaimed | ClaimAnswer | None:
+    if store.on_standby:
+        return None
     run, lineage = agent.running, load_lineage(agent.lineage)
     if run is not None:
         if run.status is RunStatus.WAITING:

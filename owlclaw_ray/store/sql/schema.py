@@ -309,6 +309,16 @@ probes = Table(
 )
 """Where each store writes to see whether it can."""
 
+cluster_lease = Table(
+    "cluster_lease",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("cluster", Text, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("beats", BigInteger, nullable=False),
+)
+"""One row, which the migration made: it can be locked before anyone holds the lease."""
+
 active_run = runs.c.status.in_([QUEUED, RUNNING, WAITING])
 """Spelt as in the index runs_active, which serves it, also together with a narrower condition."""
 small_payload = case((func.length(runs.c.payload) <= LARGE, runs.c.payload)).label("payload")

@@ -37,11 +37,12 @@ class SqlStore(Store):
         writer: str,
         redactor: Redactor | None = None,
         restored_guards: tuple[str, ...] = (),
+        cluster: str = "",
     ) -> None:
         self.restored_guards = restored_guards
         """What the database had lost of the ledger's guards when it was opened."""
         self._database = database
-        self._applier = Applier(database.dialect, database.engine_dialect, writer, redactor or Redactor())
+        self._applier = Applier(database.dialect, database.engine_dialect, writer, redactor or Redactor(), cluster)
         self._heard: Heard | None = None
         self._turn, self._probing = asyncio.Lock(), asyncio.Lock()
         self._writable_until = 0.0

@@ -26,6 +26,7 @@ from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.ids import RunId
+from owlclaw_ray.store.commands import ClusterLease
 from owlclaw_ray.store.sql.codec import (
     agent_key,
     agent_of,
@@ -224,6 +225,8 @@ class Changes(Struct):
     new_callbacks: dict[str, Callback] = field(default_factory=dict)
     """Those that are there already stay as they are."""
     callbacks: dict[str, Callback] = field(default_factory=dict)
+    lease: ClusterLease | None = None
+    """None: it stays as it is."""
     ended: dict[str, int] = field(default_factory=dict)
     """Runs that are over, with the time: what waited to be told of them is to be sent."""
 
@@ -256,7 +259,19 @@ class WorkingSet(Struct):
     reservations: dict[str, list[ReservationRow]] = field(default_factory=dict)
     """By their ids."""
     free_seqs: deque[int] = field(default_factory=deque)
+    lease: ClusterLease = ClusterLease()
+    cluster: str = ""
+    """Whose commands these are; empty where clusters share no store."""
     changes: Changes = field(default_factory=Changes)
+
+    @property
+    def on_standby(self) -> bool:
+        """Whether another cluster runs the agents of this store, or none."""
+        return bool(self.cluster) and self.lease.cluster != self.cluster
+
+    def changed_lease(self, lease: ClusterLease) -> None:
+        """Note that the lease is to be written."""
+        self.lease = self.changes.lease = lease
 
     def add_run(self, run: RunRow) -> None:
         """Put a new run into its agent's queue."""

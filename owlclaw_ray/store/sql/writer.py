@@ -28,6 +28,7 @@ from owlclaw_ray.store.sql.schema import (
     budget_reservations,
     budgets,
     callbacks,
+    cluster_lease,
     idempotency_keys,
     journal,
     ledger,
@@ -185,6 +186,12 @@ class Writer:
             )
         )
         self._before_ledger: tuple[_Step, ...] = (
+            (
+                updating(cluster_lease, ("cluster", "generation", "beats"), "id"),
+                lambda new: (
+                    [] if new.lease is None else [(new.lease.cluster, new.lease.generation, new.lease.beats, 1)]
+                ),
+            ),
             (inserting(runs, _NEW_RUN), _picking(_NEW_RUN, lambda new: new.new_runs)),
             (
                 updating(runs, _CHANGED_RUN, "seq"),

@@ -2,5 +2,5 @@
 
 FIRST = "0011"
 """The first schema. Databases of development versions before it are not migrated."""
-HEAD = "0011"
+HEAD = "0012"
 """The newest revision."""
