@@ -455,7 +455,7 @@ class Client:
         return await self._call(wire.Approval, "POST", path, body=body)
 
     async def webhook_sources(self) -> list[wire.WebhookSource]:
-        """Return who may send webhooks, by name."""
+        """Return the sources of webhooks, by name."""
         return (await self._call(wire.WebhookSources, "GET", "/v1/webhooks"))["sources"]
 
     async def deliveries(

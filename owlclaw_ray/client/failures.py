@@ -66,7 +66,7 @@ class ServerUnreachableError(RuntimeUnavailableError):
 
 
 class TryAgainError(RetryableError):
-    """The server said that it cannot just now; `cause` is what to raise when there is no more trying."""
+    """The server cannot answer now, and a retry may help; `cause` is what to raise after the last one."""
 
     def __init__(self, cause: OwlClawError, retry_after: float | None) -> None:
         self.cause, self.retry_after = cause, retry_after

@@ -380,7 +380,7 @@ def named_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _argument_secrets(data: JsonValue) -> dict[str, str]:
-    """Return the values under names of secrets in the arguments that a record tells of, the longest first, and their markers."""
+    """Return the values under names of secrets in the arguments of a record, the longest first, and their markers."""
     found = {text: marker(kind) for arguments in _arguments(data) for text, kind in _named_values(arguments, None)}
     spelled = {
         spelling: shown
@@ -425,7 +425,7 @@ def _named_values(value: JsonValue, kind: str | None) -> Iterator[tuple[str, str
 
 
 def _withheld_value(key: str, value: JsonValue) -> JsonValue:
-    """Return what a record tells under a key when its texts may hold too many secrets to look for."""
+    """Return what a record keeps under a key when its texts may hold too many secrets to look for."""
     match value:
         case _ if key in _TOLD:
             return value

@@ -11,7 +11,9 @@ import warnings
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
+
+from msgspec import Struct, field
 
 from owlclaw_ray.configuration.placeholders import filled, names_in
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
@@ -22,7 +24,6 @@ from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
 from owlclaw_ray.models.litellm_errors import missing_key_error, translate
 from owlclaw_ray.models.litellm_prices import price_in
-from owlclaw_ray.models.litellm_stream import ReplyParts, collect
 from owlclaw_ray.models.openai_form import decode_tools, messages, unique_calls
 from owlclaw_ray.models.tokens import estimate_tokens
 
@@ -42,6 +43,23 @@ _CONNECTIONS = {"AIOHTTP_CONNECTOR_LIMIT": "100000", "AIOHTTP_CONNECTOR_LIMIT_PE
 """No bound of litellm's own: a call that waits for a connection there spends its own time."""
 _OPENAI_CLIENT_ONLY = ("OPENAI_ORGANIZATION", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID")
 """What OpenAI's client sends with each call, and litellm's own HTTP client does not."""
+
+Call: TypeAlias = tuple[str | None, str, str]
+"""Id (None or empty if the provider gave none), name, arguments."""
+
+
+class BrokenStreamError(Exception):
+    """The stream ended before the model did; what came of it must not pass for a reply."""
+
+
+class ReplyParts(Struct):
+    """The parts of a reply that matter, `usage` in litellm's own form."""
+
+    text: str = ""
+    calls: list[Call] = field(default_factory=list)
+    usage: Any = None
+    model: str = ""
+    """As the provider calls it."""
 
 
 class LiteLLMClient:
@@ -87,7 +105,7 @@ class LiteLLMClient:
             raise missing_key_error(missing)
         _choose_http_client(litellm, model)
         try:
-            parts = await collect(await litellm.acompletion(**_arguments(request, model), **_at(endpoint)))
+            parts = await _collected(await litellm.acompletion(**_arguments(request, model), **_at(endpoint)))
         except Exception as error:
             raise translate(error, provider=_provider(litellm, model), timeout=request.timeout) from error
         return ModelReply(parts.text, unique_calls(request, parts.calls), model, _usage(litellm, parts, model))
@@ -144,7 +162,7 @@ class LiteLLMClient:
 
 
 def load_litellm() -> Any:
-    """Return litellm, imported under the settings that it reads only then; who imports it by name first has it under others."""
+    """Return litellm, imported under the settings that it reads only then: a plain import before this one has others."""
     # setdefault: without the local price list litellm fetches one over the network while it is imported
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # noqa: TID251 (litellm has no other switch for it)
     if not any(os.environ.get(name) for name in _OPENAI_CLIENT_ONLY):  # noqa: TID251
@@ -252,6 +270,38 @@ def _arguments(request: ModelRequest, model: str) -> JsonObject:
     if request.model.stream:
         arguments |= {"stream": True, "stream_options": {"include_usage": True}}
     return arguments
+
+
+async def _collected(response: Any) -> ReplyParts:
+    """Return the parts of a whole response, or of a stream after reading it to its end. Raises BrokenStreamError."""
+    if hasattr(response, "choices"):
+        message = response.choices[0].message
+        calls = [
+            (each.id, each.function.name or "", each.function.arguments or "") for each in message.tool_calls or ()
+        ]
+        return ReplyParts(message.content or "", calls, getattr(response, "usage", None), response.model or "")
+    parts = ReplyParts()
+    texts: list[str] = []
+    begun: list[tuple[str | None, str, list[str]]] = []
+    arguments: dict[int, list[str]] = {}
+    async for chunk in response:
+        parts.usage = getattr(chunk, "usage", None) or parts.usage
+        parts.model = chunk.model or parts.model
+        for choice in chunk.choices:
+            texts.append(choice.delta.content or "")
+            for delta in choice.delta.tool_calls or ():
+                index, name = delta.index or 0, delta.function.name
+                if (
+                    name or index not in arguments
+                ):  # a second name at an index begins another call, as some servers send it
+                    arguments[index] = []
+                    begun.append((delta.id, name or "", arguments[index]))
+                arguments[index].append(delta.function.arguments or "")
+    if getattr(response, "received_finish_reason", "unknown") is None:
+        raise BrokenStreamError("the stream ended in the middle of the reply")
+    parts.text = "".join(texts)
+    parts.calls = [(call_id, name, "".join(pieces)) for call_id, name, pieces in begun]
+    return parts
 
 
 def _vectors(response: Any, texts: int) -> tuple[Sequence[float], ...]:

@@ -74,7 +74,7 @@ class BudgetAccount(Protocol):
         ...
 
     def audit(self, kind: LedgerKind, key: str, data: JsonObject) -> None:
-        """Add a ledger record; `key` tells it from others of its kind in this run."""
+        """Add a ledger record; `key` distinguishes it from others of its kind in this run."""
         ...
 
 
