@@ -215,7 +215,7 @@ def _missing_key(litellm: Any, model: str, endpoint: Endpoint | None) -> str | N
 
 
 def _at(endpoint: Endpoint | None) -> JsonObject:
-    """Return what says where and how to ask. An address gets no key but that which stands beside it, those of customers aside."""
+    """Return the arguments for the endpoint. An address gets only the key that is configured with it, those of customers aside."""
     if endpoint is None:
         return {}
     environ = os.environ  # noqa: TID251 (keys are nowhere else)

@@ -24,7 +24,7 @@ from owlclaw_ray.kernel.packing import pack, unpack
 from owlclaw_ray.models.api import Listener, News
 
 LONG_POLL = 10.0
-"""Seconds after which a near end that waits for answers asks again at the latest."""
+"""Seconds that a near end waits for answers at most before it asks again."""
 _TIMEOUT_SECONDS = 3 * LONG_POLL
 
 _EARLY = 1_000
@@ -69,7 +69,7 @@ class RemoteReplyBox(Protocol):
     async def receive(
         self, seconds: float, calls: Sequence[tuple[CallId, bytes]] = (), withdrawn: Sequence[CallId] = ()
     ) -> Received:
-        """Do as `post` does; then return what is news, as many answers as go into a message.
+        """Do as `post` does; then return what has happened since the last message, as many answers as go into one.
 
         At once if there is any, else with the first answer or wait, or nothing after `seconds`.
         """
