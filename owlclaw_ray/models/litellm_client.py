@@ -128,9 +128,13 @@ class LiteLLMClient:
             )
         except Exception as error:
             raise translate(error, provider=_provider(litellm, request.model), timeout=request.timeout) from error
-        return EmbeddingReply(
-            _vectors(response, len(request.texts)), _embedding_usage(litellm, response, request.model)
-        )
+        vectors = _vectors(response, len(request.texts))
+        try:
+            cost = float(litellm.completion_cost(response, model=request.model, call_type="aembedding"))
+        except Exception:  # noqa: BLE001 - as for completions: the price is unknown
+            cost = 0.0
+        tokens = getattr(getattr(response, "usage", None), "prompt_tokens", None) or 0
+        return EmbeddingReply(vectors, Usage(prompt_tokens=tokens, cost=cost))
 
     async def count_tokens(self, model: str, texts: Sequence[str]) -> Sequence[int]:
         """See TokenCounter: litellm's tokenizer for the model, of those that come with it. No network is used."""
@@ -314,15 +318,6 @@ def _vectors(response: Any, texts: int) -> tuple[Sequence[float], ...]:
     if len({len(vector) for vector in vectors}) > 1 or not all(vectors):
         raise ModelUnavailableError("the answer has vectors of different lengths, or empty ones")
     return vectors
-
-
-def _embedding_usage(litellm: Any, response: Any, model: str) -> Usage:
-    tokens = getattr(getattr(response, "usage", None), "prompt_tokens", None) or 0
-    try:
-        cost = float(litellm.completion_cost(response, model=model, call_type="aembedding"))
-    except Exception:  # noqa: BLE001 - as for completions: the price is unknown
-        cost = 0.0
-    return Usage(prompt_tokens=tokens, cost=cost)
 
 
 def _usage(litellm: Any, parts: ReplyParts, model: str) -> Usage:

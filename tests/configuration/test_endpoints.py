@@ -61,7 +61,10 @@ def test_settings_and_plans_know_the_variables_of_keys_and_not_the_keys(tmp_path
         ),
         ("openai: {api_key: sk-1234}", "openai.api_key: is not of the form ${NAME}: a key belongs in a variable"),
         ("openai: {api_key_env: sk-1234}", "openai.api_key_env: is no name of a variable"),
-        ("openai: {api_key: '${A}', api_key_env: A}", "openai.api_key_env: is set together with api_key, which means the same"),
+        (
+            "openai: {api_key: '${A}', api_key_env: A}",
+            "openai.api_key_env: is set together with api_key, which means the same",
+        ),
         ("openai: {api_key_env: NOT_SET}", "openai.api_key_env: needs the variable NOT_SET, which is not set (set it"),
         ("openai: {extra_headers: {X: '${NOT_SET}'}}", "openai.extra_headers.X: needs the variable NOT_SET"),
         ("openai: {extra_headers: {X: '${'}}", "openai.extra_headers: has a ${ in X that names no variable"),
