@@ -295,9 +295,8 @@ async def _collected(response: Any) -> ReplyParts:
             texts.append(choice.delta.content or "")
             for delta in choice.delta.tool_calls or ():
                 index, name = delta.index or 0, delta.function.name
-                if (
-                    name or index not in arguments
-                ):  # a second name at an index begins another call, as some servers send it
+                # a second name at an index begins another call, as some servers send it
+                if name or index not in arguments:
                     arguments[index] = []
                     begun.append((delta.id, name or "", arguments[index]))
                 arguments[index].append(delta.function.arguments or "")
