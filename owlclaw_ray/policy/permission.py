@@ -81,7 +81,7 @@ class CallDenied(Struct, frozen=True):
 
 
 class SessionGrants(Struct):
-    """What people allowed an agent for as long as it stays in memory: tools as they were then, each for one target."""
+    """What approvers allowed an agent for as long as it stays in memory: tools as they were then, each for one target."""
 
     _granted: dict[tuple[_ToolIdentity, str], ApprovalId] = field(default_factory=dict)
 
@@ -173,7 +173,7 @@ class ApprovalJournal(Protocol):
         ...
 
     def audit(self, kind: LedgerKind, key: str, data: JsonObject) -> None:
-        """Add a record to the ledger; `key` tells it from others of its kind in this run."""
+        """Add a record to the ledger; `key` distinguishes it from others of its kind in this run."""
         ...
 
 
@@ -189,7 +189,7 @@ class PermissionGate(Struct, frozen=True):
     governance: Governance = field(default_factory=Governance)
 
     def clear(self, call: ToolCall, tool: ToolDefinition) -> CallAllowed | CallDenied | CallNeedsCheck:
-        """Return whether the call may be executed, as far as that can be said without looking closer at it."""
+        """Return whether the call may be executed, as far as that is known without a check of what it would do."""
         verdict, reason = judge(self.policy, tool)
         decision = self.journal.conversation.decided.get(call.call_id)
         match verdict:
@@ -206,7 +206,7 @@ class PermissionGate(Struct, frozen=True):
     async def ask(
         self, call: ToolCall, tool: ToolDefinition, checked: CheckedCall, reason: str, hooks: tuple[JsonObject, ...]
     ) -> CallAllowed | CallDenied | ApprovalRequest:
-        """Return what is known of a call that was looked at, or the request that has to be decided.
+        """Return the decision about a call that was checked, or the request that has to be decided.
 
         An approver in this process is asked at once.
         """
@@ -279,7 +279,7 @@ class PermissionGate(Struct, frozen=True):
         approved = (asked["tool"], asked["description"], asked["permission"], tuple(asked["tags"]), schema)
         if approved != _tool_identity(tool):
             return CallDenied(
-                f"{tool.name} is not what it was when it was approved; a new call of it asks again", hooks
+                f"{tool.name} has changed since it was approved; call it again to ask for a new approval", hooks
             )
         if decision.arguments is not None:
             return CallAllowed(orjson.dumps(decision.arguments).decode(), Stage.EDITED, hooks)
@@ -291,7 +291,7 @@ class PermissionGate(Struct, frozen=True):
 
 
 def _tool_identity(tool: ToolDefinition) -> _ToolIdentity:
-    """Return what people know of a tool when they allow it: another one, of the same name, they did not allow."""
+    """Return what an approver sees of a tool: another tool of the same name was not approved."""
     schema = orjson.dumps(tool.input_schema, option=orjson.OPT_SORT_KEYS)
     return tool.name, tool.description, tool.permission.value, tuple(sorted(tool.tags)), schema
 
