@@ -8,7 +8,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus, Decision
-from owlclaw_ray.domain.approval_entries import approval_decided, decided_record
+from owlclaw_ray.domain.entries import approval_decided, decided_record
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunStatus
