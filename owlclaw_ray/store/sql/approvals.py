@@ -54,7 +54,7 @@ def await_approvals(store: WorkingSet, command: AwaitApprovals) -> RunWaiting | 
     if run.cancel_requested:
         return appended(run)
     for request in command.requests:
-        store.add_approval(Approval(request))
+        store.put_approval(Approval(request))
     run.status = RunStatus.WAITING
     store.changed_run(run)
     return RunWaiting()
@@ -123,7 +123,7 @@ def go_on(store: WorkingSet, run: RunRow) -> None:
 
 
 def _change(store: WorkingSet, approval: Approval, at: int) -> None:
-    store.change_approval(approval)
+    store.put_approval(approval)
     request = approval.request
     record_id = RecordId(derived_id("rec", request.run_id, "approval", request.approval_id, "decided"))
     agent, data = request.agent, decided_record(approval)

@@ -25,7 +25,7 @@ from owlclaw_ray.store.sql.codec import agent_key, from_micros, load_lineage, to
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.submission import need_submission, submit_run
-from owlclaw_ray.store.sql.working_set import WorkingSet
+from owlclaw_ray.store.sql.working_set import RowChange, WorkingSet
 
 
 def _need_delivery(needs: RowNeeds, command: ReceiveDelivery) -> None:
@@ -110,8 +110,8 @@ def _need_nothing(_needs: RowNeeds, _command: ForgetWebhooks) -> None:
 @applies(ForgetWebhooks, needs=_need_nothing)
 def forget(store: WorkingSet, command: ForgetWebhooks) -> WebhooksForgotten:
     """Remove what is over."""
-    store.changes.forgotten_deliveries.update(command.deliveries)
-    store.changes.forgotten_callbacks.update(command.callbacks)
+    store.remove(RowChange.REMOVED_DELIVERY, command.deliveries)
+    store.remove(RowChange.REMOVED_CALLBACK, command.callbacks)
     return WebhooksForgotten()
 
 
