@@ -181,7 +181,7 @@ MUTANTS = (
         10,
         "skills of any length are read",
         "owlclaw_ray/runs/skill_selection.py",
-        "if skill.tokens <= limit and skill.name not in withheld:",
+        "if skill.tokens <= left and skill.name not in withheld:",
         "if skill.name not in withheld:",
         ("tests/runs/test_skill_selection.py",),
     ),

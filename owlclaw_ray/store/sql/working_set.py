@@ -12,6 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import IntEnum, auto
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
@@ -134,7 +135,7 @@ class AgentRow(Struct, eq=False):
     def enqueue(self, run: RunRow) -> None:
         """Put a run at its place in the queue."""
         if self.queue and run.place < self.queue[-1].place:
-            insort(self.queue, run, key=_place)
+            insort(self.queue, run, key=attrgetter("place"))
         else:
             self.queue.append(run)
         if self.queued is not None:
@@ -460,7 +461,3 @@ class WorkingSet(Struct):
 def awaited_by(text: str | None) -> tuple[RunId, ...]:
     """Return the runs that a column `awaits` names."""
     return () if text is None else tuple(load(text))
-
-
-def _place(run: RunRow) -> tuple[int, int]:
-    return run.place
