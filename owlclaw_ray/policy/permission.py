@@ -12,13 +12,7 @@ import orjson
 from msgspec import Struct, field
 
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus, Decision
-from owlclaw_ray.domain.approval_entries import (
-    approval_decided,
-    decided_record,
-    granted_record,
-    request_data,
-    requested_record,
-)
+from owlclaw_ray.domain.entries import approval_decided, decided_record, request_data, requested_record
 from owlclaw_ray.domain.governance import Governance
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonObject
@@ -212,7 +206,8 @@ class PermissionGate(Struct, frozen=True):
         """
         granted_by = self.grants.covering(tool, checked.target)
         if granted_by is not None:
-            record = granted_record(granted_by, call.call_id, tool.name, checked.target)
+            place = {"approval_id": granted_by, "call_id": call.call_id, "tool": tool.name, "target": checked.target}
+            record = {"what": "granted", **place}
             self.journal.audit(LedgerKind.APPROVAL, f"{call.call_id} granted", record)
             return CallAllowed(checked.arguments, Stage.APPROVED, hooks, checked.target)
         if self.approve is None:
