@@ -11,12 +11,14 @@ from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
 
+from msgspec.structs import asdict
+
 from owlclaw_ray.domain.agent import AgentRef, AgentState
-from owlclaw_ray.domain.entries import run_finished, usage_data
+from owlclaw_ray.domain.entries import run_finished
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
-from owlclaw_ray.domain.run import RunResult, RunStatus
+from owlclaw_ray.domain.run import RunResult, RunStatus, Usage
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import ActivationId, RecordId, RunId, derived_id
 from owlclaw_ray.store.commands import (
@@ -66,7 +68,7 @@ def past_of(agents: Sequence[AgentRef], runs: int, now: datetime) -> Iterator[Co
 
 
 def _run(run_id: RunId, agent: AgentRef, at: datetime) -> Iterator[Command]:
-    usage = usage_data(RunResult(RunStatus.COMPLETED).usage)
+    usage = asdict(Usage())
     call: JsonObject = {
         "id": derived_id("call", run_id),
         "name": "log_decision",

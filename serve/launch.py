@@ -1,4 +1,4 @@
-"""`owlclaw up`: from settings to a runtime that accepts triggers, and back down without losing any."""
+"""`owlclaw up`: starts the runtime, serves until a signal, and stops without losing a trigger."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout, suppress
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
 
 from actors.json_lines import json_line
@@ -51,9 +50,9 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS = 10.0
 RAY_LOG = "ray.log"
-"""In data_dir: what Ray and Serve say to the process that started them."""
+"""In data_dir: what Ray and Serve print in the process that started them."""
 LOGS = "logs"
-"""In data_dir: a link to the logs of all of Ray's processes while it runs; the logs themselves after a failure."""
+"""In data_dir: a link to the logs of Ray's processes while it runs; the logs themselves after a failure."""
 SCRATCH = "scratch"
 """In data_dir: a link to the temporary folder while it runs."""
 _SHORT_TEMP = "/tmp"  # noqa: S108 - socket paths below it may have 97 characters, and TMPDIR can be long
@@ -63,11 +62,11 @@ LOST_RAY = 75
 """The exit code if Ray has died: EX_TEMPFAIL of sysexits.h, "try again later"."""
 INTERRUPTED = 130
 _DRAIN_MARGIN, _FRONT_SECONDS, _SERVE_SECONDS, _RAY_SECONDS = 25.0, 5.0, 20.0, 20.0
-"""How long each step of a stop may take; the first beyond the grace that runs get."""
+"""How long each step of a stop may take; the first after the time that runs have to finish."""
 _EXIT_SECONDS = 30
 _TELL_SECONDS = 5.0
 _SAID = {"warning": "warning", "note": "info"}
-"""How lines for people begin that say how bad it is."""
+"""The levels of lines for people that begin with one."""
 _ENDS = ("failed", "ended")
 _SERVED_SECONDS = 120.0
 
@@ -77,10 +76,10 @@ logger = logging.getLogger(__name__)
 
 
 def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
-    """Start the runtime in this process's name, serve until SIGINT or SIGTERM, drain, and return the exit code.
+    """Start the runtime, serve until SIGINT or SIGTERM, drain, and return the exit code.
 
     A second signal, or the loss of Ray, ends this process at once, with everything that it started. `announce` gets one line
-    a stage. Raises ConfigurationError before anything is started.
+    for each stage. Raises ConfigurationError before anything is started.
     """
     prepared = prepare(folder, environ)
     if prepared.settings.log.format != "json":
@@ -91,7 +90,7 @@ def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
         return INTERRUPTED
     except OwlClawError as error:
         announce(_as_json(str(error), "error"))
-    except Exception:  # noqa: BLE001 - it is told, with its trace
+    except Exception:  # noqa: BLE001 - it is reported, with its trace
         announce(_as_json("failed", "error", exception=traceback.format_exc()))
     return 1
 
@@ -106,7 +105,13 @@ def _run(prepared: PreparedServer, announce: Announce) -> int:
             announce(said)
         _tell_findings(prepared, announce)
         scratch = _new_scratch(data_dir)
-        life = ServerLifecycle(data_dir, scratch, partial(_announce_on, sys.stdout, announce), as_json=as_json)
+        stdout = sys.stdout
+
+        def announce_to_user(line: str) -> None:
+            with redirect_stdout(stdout):
+                announce(line)
+
+        life = ServerLifecycle(data_dir, scratch, announce_to_user, as_json=as_json)
         life.signals.install()
         life.announce_stop()
         adopt_orphans()
@@ -125,23 +130,25 @@ def _run(prepared: PreparedServer, announce: Announce) -> int:
         finally:
             life.clean_up()
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(_EXIT_SECONDS)  # what Ray does at the exit of the interpreter may wait for what is gone
+            signal.alarm(_EXIT_SECONDS)  # Ray's exit handlers may wait for processes that have ended
 
 
 class ServerLifecycle:
-    """What must be said and removed however `owlclaw up` ends."""
+    """What must be announced and removed however `owlclaw up` ends."""
 
     def __init__(self, data_dir: Path, scratch: Path, announce: Announce, *, as_json: bool) -> None:
-        """`announce` reaches the user also while Ray's output is kept aside. As JSON are logs that are kept."""
+        """`announce` reaches the user also while Ray's output is redirected. `as_json`: the form of logs that are kept."""
         self._as_json, self._data_dir, self.scratch, self.announce = as_json, data_dir, scratch, announce
-        self.signals = StopSignals(self._hurry)
+        self.signals = StopSignals(
+            lambda: self.exit(INTERRUPTED, "stopped at once; what was accepted resumes at the next start")
+        )
         self.front: Front | None = None
         self.started, self.told = threading.Event(), threading.Event()
-        """Triggers are accepted; a stop before that was told."""
+        """Triggers are accepted; a stop before that was announced."""
         self._ending = threading.RLock()
 
     def announce_stop(self) -> None:
-        """Say so as soon as a stop is asked for during the start, in a thread: a handler of signals may not print."""
+        """Announce a stop during the start as soon as it is requested, in a thread: a signal handler may not print."""
 
         def tell() -> None:
             self.signals.asked.wait()
@@ -152,20 +159,20 @@ class ServerLifecycle:
         threading.Thread(target=tell, name="tell-of-a-stop", daemon=True).start()
 
     def lose(self, part: str) -> None:
-        """End this process because a part of Ray has, which can only be started as a whole."""
+        """End this process because a part of Ray has ended: Ray can only be started as a whole."""
         if self.signals.asked.is_set():
-            self.exit(0, f"stopped at once, for {part} has ended; what was accepted resumes at the next start")
+            self.exit(0, f"stopped at once, because {part} has ended; what was accepted resumes at the next start")
         with suppress(OSError):
             ray_output.keep_logs(self._data_dir / LOGS, as_json=self._as_json)
         self.exit(
             LOST_RAY,
-            f"ended: {part} is gone, and nothing can run without it. What was accepted is safe in the store and goes on at the "
-            f"next start: owlclaw up (exit code {LOST_RAY}; logs: {self._data_dir / LOGS})",
+            f"ended: {part} has ended, and nothing can run without it. What was accepted is in the store and resumes at the next "
+            f"start: owlclaw up (exit code {LOST_RAY}; logs: {self._data_dir / LOGS})",
         )
 
     def exit(self, code: int, line: str) -> NoReturn:
         """End this process without waiting for anything, with everything that it started."""
-        with self._ending:  # for good: whoever comes second waits for the end
+        with self._ending:  # never released: a second thread waits until the process has ended
             try:
                 self.announce(line)
                 self.clean_up()
@@ -174,7 +181,7 @@ class ServerLifecycle:
                 os._exit(code)
 
     def clean_up(self) -> None:
-        """End what is left of this runtime's processes, and remove the files that say that it runs."""
+        """Kill this runtime's remaining processes, and remove the files that exist only while it runs."""
         if self.front is not None:
             self.front.give_up()
         end_descendants()
@@ -185,12 +192,9 @@ class ServerLifecycle:
         if logs.is_symlink() and not logs.exists():
             logs.unlink()
 
-    def _hurry(self) -> None:
-        self.exit(INTERRUPTED, "stopped at once; what was accepted resumes at the next start")
-
 
 def _new_scratch(data_dir: Path) -> Path:
-    """Make the temporary folder, with a link to it in the data folder, and remove that of a predecessor which was killed."""
+    """Create the temporary folder, with a link to it in the data folder, and remove that of a runtime that was killed."""
     link = data_dir / SCRATCH
     if link.is_symlink() and link.readlink().name.startswith(_PREFIX):
         shutil.rmtree(link.readlink(), ignore_errors=True)
@@ -231,9 +235,9 @@ def _serve(prepared: PreparedServer, life: ServerLifecycle) -> int:
     last: list[StopStep] = []
     try:
         cluster = _start(prepared, life, front, watch, secrets)
-        last.append(StopStep("handing runs over", cluster.stop, DRAIN_SECONDS + _DRAIN_MARGIN))
+        last.append(StopStep("draining runs", cluster.stop, DRAIN_SECONDS + _DRAIN_MARGIN))
         signals.asked.wait()
-        life.announce(f"stopping: runs may end within {DRAIN_SECONDS:.0f} s, what is left resumes at the next start …")
+        life.announce(f"stopping: runs have {DRAIN_SECONDS:.0f} s to finish, the others resume at the next start …")
     finally:
         signals.only_note()
         if front is not None:
@@ -253,7 +257,7 @@ def _serve(prepared: PreparedServer, life: ServerLifecycle) -> int:
 def _start(
     prepared: PreparedServer, life: ServerLifecycle, front: Front | None, watch: RayWatch, secrets: Mapping[str, str]
 ) -> Cluster:
-    """Return when triggers are accepted; raises KeyboardInterrupt if the stop is asked for before."""
+    """Return when triggers are accepted; raises KeyboardInterrupt if the stop is requested before."""
     from ray import serve as ray_serve
 
     from actors.cluster import Cluster, start_ray
@@ -282,7 +286,7 @@ def _start(
     else:
         watch.cluster(is_connected)
     nodes = check_nodes(settings.store_url)
-    announce(f"Ray is up ({time.monotonic() - started:.1f} s); starting the store and the agents' home …")
+    announce(f"Ray is up ({time.monotonic() - started:.1f} s); starting the store and the agents …")
     plan = plan_of(settings, DRAIN_SECONDS, prepared.tracing)
     cluster = Cluster(plan, prepared.tools, hatchet_plan(settings))
     [port] = [http.port] if front is None else free_ports(1)
@@ -291,7 +295,8 @@ def _start(
         logging_config=_quiet(settings.log.format),
     )
     cluster.wait_for_store()
-    announce(f"store open: {_shown(settings.store_url)}")
+    scheme, _, place = settings.store_url.partition("://")
+    announce(f"store open: {scheme.partition('+')[0]}://{place.rpartition('@')[2]}")
     hosts = () if front is None else (front.name,)
     ray_serve.run(
         ingress(plan, http, hosts, alone=front is not None, replicas=nodes),
@@ -315,7 +320,7 @@ def _front(settings: Settings, life: ServerLifecycle) -> Front:
     http = settings.http
     possible = connections(http.streams)
     if possible.streams < http.streams:
-        what = f"{possible.streams:,} event streams may be open at once, for this process may open {possible.files:,} files only"
+        what = f"{possible.streams:,} event streams may be open at once, because this process may open only {possible.files:,} files"
         if "streams" in http.model_fields_set:
             fix = "lower http.streams, or raise the hard limit of open files (ulimit -Hn; LimitNOFILE= of systemd, --ulimit of docker)"
             life.announce(f"warning: {what}, and http.streams asks for {http.streams:,}: {fix}")
@@ -326,9 +331,9 @@ def _front(settings: Settings, life: ServerLifecycle) -> Front:
 
 
 def _make_environment(warm_workers: int, front: Front | None, *, json_logs: bool) -> dict[str, str]:
-    """Set what Ray reads at its start, and leave out what its processes, which inherit the environment, must not show.
+    """Set the variables that Ray reads at its start, and remove secrets, which its processes would inherit and show.
 
-    Return what our processes have to be told in another way. A Ray that others started has its own environment.
+    Return the secrets, which our processes get in another way. A Ray cluster that is already running has its own environment.
     """
     from actors.environment import ray_environment
     from actors.secrets import erase, kept_back, shut
@@ -357,7 +362,17 @@ def _warm(
 ) -> None:
     if prepared.scripted:
         announce(f"note: {', '.join(prepared.scripted)} answered by a script, not by a model (see agent.yaml: model)")
-    threading.Thread(target=_warm_tools, args=(tools, announce), name="warm-tools", daemon=True).start()
+
+    def warm_tools() -> None:
+        began = time.monotonic()
+        try:
+            tools()
+        except RuntimeUnavailableError as error:
+            logger.info("cannot check whether tool workers are ready: %s", error)
+        else:
+            announce(f"tool workers are ready ({time.monotonic() - began:.1f} s later)")
+
+    threading.Thread(target=warm_tools, name="warm-tools", daemon=True).start()
     for asked in prepared.real_models:
         if doubt := misspelling_hint(asked):
             announce(f"warning: {asked.model}: {doubt}")
@@ -366,41 +381,20 @@ def _warm(
     try:
         keyless = models(prepared.real_models)
     except RuntimeUnavailableError as error:
-        announce(f"warning: whether the models have keys is not known: {error}")
+        announce(f"warning: cannot check whether the models have keys: {error}")
         return
     for model, variables in keyless.items():
         announce(f"warning: {model} has no key: set {variables} and start again (owlclaw doctor checks it)")
 
 
-def _warm_tools(tools: Callable[[], None], announce: Announce) -> None:
-    """Say how long the first tool calls may wait: a run that came with the first trigger waits for the same."""
-    began = time.monotonic()
-    try:
-        tools()
-    except RuntimeUnavailableError as error:
-        logger.info("whether tool workers have loaded is not known: %s", error)
-    else:
-        announce(f"tool workers are ready ({time.monotonic() - began:.1f} s later): calls wait for nothing any more")
-
-
 def _as_json(line: str, level: str = "", **more: str) -> str:
-    """Return a line for people as one of the log, at the level that it begins with."""
+    """Return a line for people as a line of the log, at the level that it begins with."""
     said = next((each for each in _SAID if line.startswith(f"{each}: ")), "")
     level = level or _SAID.get(said) or ("error" if line.startswith(_ENDS) else "info")
     event = line.removeprefix(f"{said}: ") if said else line
     return json_line(event, __name__, SystemClock().now(), level=level, **more)
 
 
-def _announce_on(stdout: TextIO, announce: Announce, line: str) -> None:
-    with redirect_stdout(stdout):
-        announce(line)
-
-
 def _quiet(form: str) -> dict[str, object]:
     encoding = "JSON" if form == "json" else "TEXT"
     return {"encoding": encoding, "log_level": "WARNING", "enable_access_log": False}
-
-
-def _shown(url: str) -> str:
-    scheme, _, rest = url.partition("://")
-    return f"{scheme.partition('+')[0]}://{rest.rpartition('@')[2]}"

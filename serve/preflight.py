@@ -1,4 +1,4 @@
-"""Everything that can be wrong before Ray starts, checked: settings, application, definitions, port, data folder."""
+"""The checks before Ray starts: settings, application, definitions, port, data folder."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ _LOCK = "owlclaw.lock"
 _RAY_SECONDS = 5.0
 _SERVER_SECONDS = 5.0
 _STORE_SECONDS = 3.0
-"""How long a start looks at the store's pages; `owlclaw doctor` has more time."""
+"""How long a start checks the store's pages; `owlclaw doctor` takes more time."""
 
 
 class PreparedServer(Struct, frozen=True):
-    """Everything that can be wrong without Ray, checked."""
+    """What was loaded and checked before Ray starts."""
 
     settings: Settings
     app: OwlClaw
     tools: tuple[ToolDefinition, ...]
-    """All that agents can be given."""
+    """All tools that agents may have."""
     definitions: tuple[AgentDefinition, ...]
     broken: tuple[DefinitionError, ...]
     """Definitions that cannot be used; the others can."""
     tracing: TracingOptions | None = None
     """Where traces go; None: nowhere."""
     advice: tuple[Problem, ...] = ()
-    """What works, and does not do what its author meant."""
+    """Warnings about what works, but not as its author meant."""
 
     @property
     def scripted(self) -> tuple[str, ...]:
-        """Names of definitions that a script and no model answers."""
+        """Names of definitions whose model is a script."""
         return tuple(each.name for each in self.definitions if each.model.chain[0].startswith("scripted:"))
 
     @property
     def real_models(self) -> tuple[RealModel, ...]:
-        """All models that are no scripts, fallbacks included, with how they are asked."""
+        """All models that are not scripts, fallbacks included, with their endpoints."""
         return tuple(dict.fromkeys(found for each in self.definitions for found in each.real_models))
 
 
@@ -62,6 +62,7 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> PreparedServer:
     """Load and check settings, application and definitions; raises ConfigurationError with what is wrong."""
     from owlclaw_ray.definitions.folder import DefinitionFolder, misnamed_definition_problems
     from owlclaw_ray.definitions.skills.host_facts import Machine
+    from owlclaw_ray.telemetry.tracing.destinations import check_installed
     from owlclaw_ray.tools.composition import declared_tools
 
     settings = load_runtime_settings(folder, environ)
@@ -76,9 +77,9 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> PreparedServer:
         except DefinitionError as error:
             broken.append(error)
     if not definitions:
-        what = "none of its definitions can be used" if broken or misnamed else "it holds no agent definition"
+        what = "none of its definitions can be used" if broken or misnamed else "it has no agent definition"
         problems = [*misnamed, *(problem for error in broken for problem in error.problems)]
-        fix = "mend what follows" if problems else "make one with: owlclaw init"
+        fix = "fix what follows" if problems else "make one with: owlclaw init"
         raise ConfigurationError([Problem(str(settings.agents_dir), what, fix), *problems])
     if unknown := list(price_problems(settings, definitions)):
         raise ConfigurationError(unknown)
@@ -87,11 +88,14 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> PreparedServer:
         *namesakes(settings.folder),
         *tool_advice(app, KnownNames.of(app, tools, settings, {}), settings, definitions),
     )
-    return PreparedServer(settings, app, tools, tuple(definitions), tuple(broken), _tracing(settings, environ), advice)
+    tracing = settings.tracing.options(environ)
+    if tracing is not None:
+        check_installed(tracing)
+    return PreparedServer(settings, app, tools, tuple(definitions), tuple(broken), tracing, advice)
 
 
 def price_problems(settings: Settings, definitions: Iterable[AgentDefinition]) -> Iterator[Problem]:
-    """Yield the models that nobody knows the price of, where budgets count money: those would never be spent."""
+    """Yield the models whose price is not known, where budgets limit the cost: these budgets would never be exhausted."""
     from owlclaw_ray.memory.embedders import PREFIX
     from owlclaw_ray.models.litellm_prices import local_prices, price_in
     from owlclaw_ray.models.prices import written_price
@@ -105,17 +109,8 @@ def price_problems(settings: Settings, definitions: Iterable[AgentDefinition]) -
     for definition in definitions:
         for model, budget in unpriced(definition.governance.budgets, (*definition.models, *vectors), known):
             fix = f"set models.prices in owlclaw.yaml, such as {{{model}: {{prompt: 0.5, completion: 2}}}}, in dollars for a million tokens"
-            what = f"its budget {budget} counts money, and nobody knows what {model} costs"
+            what = f"its budget {budget} limits the cost, and the price of {model} is not known"
             yield Problem(f"agent {definition.name}", what, fix)
-
-
-def _tracing(settings: Settings, environ: Mapping[str, str]) -> TracingOptions | None:
-    from owlclaw_ray.telemetry.tracing.destinations import check_installed
-
-    options = settings.tracing.options(environ)
-    if options is not None:
-        check_installed(options)
-    return options
 
 
 def check_port(settings: Settings) -> None:
@@ -145,7 +140,7 @@ def check_ray(settings: Settings) -> None:
 
 
 def check_data_dir(settings: Settings) -> None:
-    """Make the data folder, for this user only, or close an older one; raise ConfigurationError if it cannot be written."""
+    """Create the data folder, for this user only, or restrict an older one; raise ConfigurationError if it cannot be written."""
     try:
         settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         if is_accessible_to_others(settings) and closable(settings):
@@ -159,9 +154,9 @@ def check_data_dir(settings: Settings) -> None:
 
 
 def check_store(settings: Settings) -> str:
-    """Make the store's file if it is new, and return what is to be said of it; raise ConfigurationError if it is damaged.
+    """Create the store's file if it is new, and return a note about it; raise ConfigurationError if it is damaged.
 
-    Of a store on a server nothing is looked at but whether the server answers, if it is to be used from this machine.
+    Of a store on a server only whether the server answers is checked, if this machine uses it.
     """
     from owlclaw_ray.store.sql.damage import require_sound
     from owlclaw_ray.store.sql.locations import locate, prepare_file
@@ -176,7 +171,7 @@ def check_store(settings: Settings) -> str:
     prepare_file(location, location.path)
     if found.complete:
         return ""
-    return f"note: {location.shown} is large; {_STORE_SECONDS:g} s of looking for damage found none (owlclaw doctor looks longer)"
+    return f"note: {location.shown} is large; a check of {_STORE_SECONDS:g} s found no damage (owlclaw doctor checks longer)"
 
 
 def server_problem(location: Location) -> Problem | None:
@@ -198,14 +193,14 @@ def is_accessible_to_others(settings: Settings) -> bool:
 
 
 def closable(settings: Settings) -> bool:
-    """Return whether a start may take others' rights to the data folder: it is this user's, and has not the application in it."""
+    """Return whether a start may restrict the data folder: it is this user's, and does not contain the application."""
     own = settings.data_dir.stat().st_uid == os.geteuid()
     return own and not settings.folder.resolve().is_relative_to(settings.data_dir.resolve())
 
 
 @contextmanager
 def exclusive_data_dir(data_dir: Path) -> Iterator[None]:
-    """Hold the data folder for this process; raise ConfigurationError if another runtime holds it. A dead one holds nothing."""
+    """Lock the data folder for this process; raise ConfigurationError if another runtime holds the lock, which ends with it."""
     path = data_dir / _LOCK
     path.touch(0o600)
     with path.open("w") as lock:

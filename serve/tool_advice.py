@@ -1,5 +1,5 @@
-"""What works, and does not do what its author meant: tools without a description, rules that match no tool, and names of tools that
-do not exist, in scripts and IDENTITY.md.
+"""Warnings about what works, but not as its author meant: tools without a description, rules that match no tool, and names of tools
+that do not exist, in scripts and IDENTITY.md.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class KnownNames(Struct, frozen=True):
     tools: Mapping[str, ToolDefinition]
     states: Collection[str]
     servers: Collection[str]
-    """MCP servers whose tools are not known, for they are not up."""
+    """MCP servers that are down, so that their tools are not known."""
     mcp_tools: Collection[str] = ()
     """Tools of the other MCP servers."""
     names: frozenset[str] = field(default_factory=frozenset)
@@ -73,10 +73,13 @@ def tool_advice(
     """Yield a problem for each tool without a description, for each rule that matches no tool or no state, and for each name of a
     tool that does not exist in an agent's script or IDENTITY.md.
 
-    Rules and names that may be about an MCP server that is not up are passed over.
+    Rules and names that may be about an MCP server that is down are skipped.
     """
     yield from app.registry.undocumented()
-    shared = _document_of_settings(settings)
+    try:
+        shared = written_settings(settings.folder)
+    except ConfigurationError:
+        shared = YamlDocument("owlclaw.yaml", {})
     for rule in _permissions(shared, settings.permissions.rules):
         yield from _unused(rule, known)
     for definition in definitions:
@@ -151,13 +154,6 @@ def _instead(name: str, known: KnownNames) -> str:
     return f"did you mean {close}?" if close else _remedy(name, known, "name another tool") or others
 
 
-def _document_of_settings(settings: Settings) -> YamlDocument:
-    try:
-        return written_settings(settings.folder)
-    except ConfigurationError:
-        return YamlDocument("owlclaw.yaml", {})
-
-
 def _permissions(document: YamlDocument, rules: PermissionRules) -> Iterator[_PatternRule]:
     for verdict in ("allow", "ask", "deny"):
         yield from _rules(document, ("permissions", verdict), getattr(rules, verdict))
@@ -174,15 +170,12 @@ def _unused(rule: _PatternRule, known: KnownNames) -> Iterator[Problem]:
         if value not in tags and not known.servers and not known.mcp_tools:
             yield _problem(rule, "no tool", {f"tag:{tag}" for tag in tags}, "")
     elif not colon and not any(fnmatchcase(name, rule.pattern) for name in known.names):
-        unknown = any(_could_match(rule.pattern, f"mcp.{server}.") for server in known.servers)
-        if not unknown:
+        literal = re.split(r"[*?\[]", rule.pattern, maxsplit=1)[0]
+        beginnings = [f"mcp.{server}." for server in known.servers]
+        if not any(
+            literal.startswith(each) or (literal != rule.pattern and each.startswith(literal)) for each in beginnings
+        ):
             yield _problem(rule, "no tool", known.names, _remedy(rule.pattern, known))
-
-
-def _could_match(pattern: str, beginning: str) -> bool:
-    """Return whether a name that begins so may be under the pattern."""
-    literal = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
-    return literal.startswith(beginning) or (literal != pattern and beginning.startswith(literal))
 
 
 def _remedy(pattern: str, known: KnownNames, otherwise: str = "remove the rule") -> str:

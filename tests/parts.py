@@ -56,7 +56,13 @@ class Running:
         self._clock, self._until = clock, clock() + part.limit
         command = [sys.executable, "-m", "pytest", *part.arguments]
         with self._log.open("wb") as log:
-            self._process = psutil.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+            self._process = psutil.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                preexec_fn=_heed_interrupts,
+            )
         self._process.nice(part.nice)
 
     @property
@@ -142,6 +148,11 @@ def _follow(running: Sequence[Running]) -> None:
         if waiting and time.monotonic() > told + NEWS:
             told = time.monotonic()
             _say("; ".join(f"{each.part.name}: {each.news}" for each in waiting))
+
+
+def _heed_interrupts() -> None:
+    """Have SIGINT end this process, as it does not where a shell started the suite in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _say(text: str) -> None:

@@ -13,7 +13,7 @@ __all__ = ["DEFAULT_URL", "Client", "ClientError", "ServerUnreachableError", "Sy
 
 
 def __getattr__(name: str) -> Any:
-    """Return what receives callbacks, which those who only send requests need not load."""
+    """Return what receives callbacks, which programs that only send requests need not load."""
     if name == "verify_callback":
         from owlclaw_ray.client.callbacks import verify_callback
 

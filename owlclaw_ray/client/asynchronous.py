@@ -109,10 +109,9 @@ class Client:
 
         `busy`: what becomes of it if the agent has runs already; with `reject` AgentBusyError is raised, and QueueFullError
         when its queue is full even after the retries. `priority` (-10 to 10): higher goes first. `deadline`: how long from
-        now the run may begin and last. `callback_url` receives a callback when the run ends; `verify_callback` reads it. `task_type`
-        is what kind of work it is, for which the settings may name a model. `session` and `user`: what the run's trace is grouped with, and
-        for whom it is. With
-        `wait` (at most 300) the answer is the whole run if it ended in that time.
+        now the run may begin and last. `callback_url` receives a callback when the run ends; `verify_callback` reads it.
+        `task_type`: the kind of work, for which the settings may name a model. `session` and `user`: what the run's trace is
+        grouped with, and for whom it is. With `wait` (at most 300) the answer is the whole run if it ended in that time.
         """
         admission: JsonObject = {"busy": busy, "priority": priority, "deadline_seconds": deadline}
         admission |= {"callback_url": callback_url, "task_type": task_type, "session": session, "user": user}
@@ -297,9 +296,8 @@ class Client:
     async def archive_memories(self, agent: str, memory_ids: Sequence[str], *, by: str = "") -> list[wire.Memory]:
         """Move active memories to the archive; return those that there were."""
         body: JsonObject = {"memory_ids": list(memory_ids)}
-        return (
-            await self._call(wire.ArchivedMemories, "POST", _memories(agent, "archive"), {"by": by or None}, body=body)
-        )["memories"]
+        path, query = _memories(agent, "archive"), {"by": by or None}
+        return (await self._call(wire.ArchivedMemories, "POST", path, query, body=body))["memories"]
 
     async def reindex_memories(
         self,
@@ -309,9 +307,8 @@ class Client:
         by: str = "",
     ) -> int:
         """Have the agent's index rebuilt from MEMORY.md; return how many memories it holds."""
-        return (
-            await self._call(wire.Reindexed, "POST", _memories(agent, "reindex"), {"by": by or None}, patience=timeout)
-        )["indexed"]
+        path, query = _memories(agent, "reindex"), {"by": by or None}
+        return (await self._call(wire.Reindexed, "POST", path, query, patience=timeout))["indexed"]
 
     async def memory_stats(self, agent: str) -> wire.MemoryStats:
         """Return how much the agent remembers, and what is wrong with its files."""
@@ -319,9 +316,8 @@ class Client:
 
     async def artifacts(self, agent: str, limit: int = 100) -> list[wire.Artifact]:
         """Return what is stored of the agent's large results, newest first."""
-        return (await self._call(wire.Artifacts, "GET", f"/v1/agents/{_part(agent)}/artifacts", {"limit": limit}))[
-            "artifacts"
-        ]
+        path = f"/v1/agents/{_part(agent)}/artifacts"
+        return (await self._call(wire.Artifacts, "GET", path, {"limit": limit}))["artifacts"]
 
     async def artifact(self, agent: str, artifact_id: str) -> Artifact:
         """Return one of the agent's large results, as it was; raises NotFoundError."""
@@ -455,7 +451,7 @@ class Client:
         return await self._call(wire.Approval, "POST", path, body=body)
 
     async def webhook_sources(self) -> list[wire.WebhookSource]:
-        """Return who may send webhooks, by name."""
+        """Return the sources of webhooks, by name."""
         return (await self._call(wire.WebhookSources, "GET", "/v1/webhooks"))["sources"]
 
     async def deliveries(

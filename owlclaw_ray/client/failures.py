@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -66,7 +67,7 @@ class ServerUnreachableError(RuntimeUnavailableError):
 
 
 class TryAgainError(RetryableError):
-    """The server said that it cannot just now; `cause` is what to raise when there is no more trying."""
+    """The server cannot answer now, and a retry may help; `cause` is what to raise after the last one."""
 
     def __init__(self, cause: OwlClawError, retry_after: float | None) -> None:
         self.cause, self.retry_after = cause, retry_after
@@ -102,27 +103,21 @@ def failure_of(response: httpx.Response) -> OwlClawError:
         problem = orjson.loads(response.content)
     except ValueError:
         problem = None
+    unavailable, retryable = status in _UNAVAILABLE, status in RETRYABLE_STATUSES
+    make = None
     if isinstance(problem, dict) and isinstance(problem.get("type"), str):
-        error = _error(status, problem)
-        retryable = status in RETRYABLE_STATUSES
+        make = _TYPED.get(problem["type"].rpartition(":")[2])
+        detail = str(problem.get("detail") or problem.get("title") or problem["type"])
     else:
         detail = f"the server answered {status} {response.reason_phrase}"
-        unavailable = status in _UNAVAILABLE or status in RETRYABLE_WITHOUT_PROBLEM
-        error = RuntimeUnavailableError(detail) if unavailable else ClientError(status, {"detail": detail})
-        retryable = status in RETRYABLE_STATUSES or status in RETRYABLE_WITHOUT_PROBLEM
+        problem = {"detail": detail}
+        unavailable |= status in RETRYABLE_WITHOUT_PROBLEM
+        retryable |= status in RETRYABLE_WITHOUT_PROBLEM
+    error: OwlClawError = RuntimeUnavailableError(detail) if unavailable else ClientError(status, problem)
+    if make is not None:
+        with suppress(KeyError, TypeError):  # a problem without the fields of its type stays a general one
+            error = make(problem)
     if not retryable:
         return error
     text = response.headers.get("retry-after", "")
     return TryAgainError(error, float(text) if text.isdecimal() else None)
-
-
-def _error(status: int, problem: JsonObject) -> OwlClawError:
-    make = _TYPED.get(problem["type"].rpartition(":")[2])
-    if make is not None:
-        try:
-            return make(problem)
-        except (KeyError, TypeError):
-            pass
-    if status not in _UNAVAILABLE:
-        return ClientError(status, problem)
-    return RuntimeUnavailableError(str(problem.get("detail") or problem.get("title") or problem["type"]))

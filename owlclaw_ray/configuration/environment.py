@@ -6,6 +6,7 @@ import difflib
 import json
 import typing
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 
 from msgspec import Struct, field
@@ -57,8 +58,13 @@ class Environment(Struct):
                 continue
             path = tuple(variable.removeprefix(PREFIX).lower().split("__"))
             if path in known:
-                found.values[path] = _value(text, known[path])
-                found.variables[path] = variable
+                value: JsonValue = text
+                if known[path] is Form.LIST and not text.startswith("["):
+                    value = [part.strip() for part in text.split(",")]
+                elif known[path] is not Form.TEXT:
+                    with suppress(ValueError):
+                        value = json.loads(text)
+                found.values[path], found.variables[path] = value, variable
             else:
                 names = {"__".join(path): PREFIX + "__".join(path).upper() for path in known}
                 close = difflib.get_close_matches(variable.removeprefix(PREFIX).lower(), names, n=1)
@@ -97,12 +103,3 @@ def _settings_of(model: type[BaseModel], prefix: tuple[str, ...] = ()) -> dict[t
         else:
             found[*prefix, name] = _FORMS.get(typing.get_origin(info.annotation), Form.TEXT)
     return found
-
-
-def _value(text: str, form: Form) -> JsonValue:
-    if (form is Form.LIST and text.startswith("[")) or form is Form.MAPPING:
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
-    return [part.strip() for part in text.split(",")] if form is Form.LIST else text

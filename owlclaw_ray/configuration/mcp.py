@@ -28,7 +28,7 @@ def _tags(tags: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class McpToolFile(Section):
-    """What is said of some of a server's tools, whatever the server says of them."""
+    """Settings of some of a server's tools, in the place of what the server says of them."""
 
     enabled: bool = True
     permission: Literal["readonly", "write"] | None = None

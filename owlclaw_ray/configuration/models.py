@@ -64,7 +64,7 @@ class EndpointFile(Section):
     def _placeholder(cls, key: str | None) -> str | None:
         if key is not None and not PLACEHOLDER.fullmatch(key):
             raise ValueError(
-                "is not of the form ${NAME}: a key stands in a variable, not in a file; an address that needs none gets none"
+                "is not of the form ${NAME}: a key belongs in a variable, not in a file; an address that needs none gets none"
             )
         return key
 
@@ -74,7 +74,7 @@ class EndpointFile(Section):
         if name is not None and not _VARIABLE.fullmatch(name):
             raise ValueError("is no name of a variable: name the one that has the key, such as VLLM_API_KEY")
         if name is not None and info.data.get("api_key") is not None:
-            raise ValueError("stands beside api_key, which says the same: remove one of them")
+            raise ValueError("is set together with api_key, which means the same: remove one of them")
         return name
 
     def endpoint(self, provider: str) -> Endpoint:

@@ -1,4 +1,4 @@
-"""The section `webhooks` of owlclaw.yaml: who may send webhooks, and how callbacks are sent (S5, H2)."""
+"""The section `webhooks` of owlclaw.yaml: the sources of webhooks, and how callbacks are sent (S5, H2)."""
 
 from __future__ import annotations
 

@@ -13,9 +13,8 @@ from owlclaw_ray.configuration.permissions import PermissionSettings
 from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.agent import EVERY_STATE, Isolation, ModelChoice, StateChoice, ToolChoice
-from owlclaw_ray.domain.endpoint import Endpoint, endpoint_of, provider_of
+from owlclaw_ray.domain.endpoint import endpoint_of, provider_of
 from owlclaw_ray.domain.heartbeat import EventSourceKind, Heartbeat
-from owlclaw_ray.domain.permission import PermissionRules
 from owlclaw_ray.domain.schedule import MAX_FOCUS, MAX_INTERVAL_SECONDS, MIN_INTERVAL_SECONDS
 
 _NonEmpty = Annotated[str, Field(min_length=1)]
@@ -101,26 +100,15 @@ class AgentFile(EndpointFile):
     callback_url: str = ""
     """The address that is notified of the end of every run."""
 
-    @property
-    def permission_rules(self) -> PermissionRules:
-        """The rules that are written here; none, if there are none."""
-        return PermissionRules() if self.permissions is None else self.permissions.rules
-
-    def task_routes(self, defaults: Defaults) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Return the models of all types of tasks that have one."""
-        return tuple({**dict(defaults.routes), **self.routes}.items())
-
     def model_choice(self, defaults: Defaults) -> ModelChoice:
         """Return the chain: a model written here stands alone unless a fallback is written too."""
         inherited = defaults.chain[1:] if self.model is None else ()
         fallback = self.fallback if self.fallback is not None else inherited
         chain = (self.model or defaults.chain[0], *fallback)
-        return ModelChoice(chain, self.temperature, self.max_tokens, self.stream, self._endpoints(chain[0], defaults))
-
-    def _endpoints(self, model: str, defaults: Defaults) -> tuple[Endpoint, ...]:
-        if self.model_fields_set.isdisjoint(EndpointFile.model_fields):
-            return defaults.endpoints
-        provider = provider_of(model)
-        own, inherited = self.endpoint(provider), endpoint_of(model, defaults.endpoints)
-        others = (each for each in defaults.endpoints if each.provider != provider)
-        return (own if inherited is None else own.over(inherited), *others)
+        endpoints = defaults.endpoints
+        if not self.model_fields_set.isdisjoint(EndpointFile.model_fields):
+            provider = provider_of(chain[0])
+            own, general = self.endpoint(provider), endpoint_of(chain[0], defaults.endpoints)
+            others = (each for each in defaults.endpoints if each.provider != provider)
+            endpoints = (own if general is None else own.over(general), *others)
+        return ModelChoice(chain, self.temperature, self.max_tokens, self.stream, endpoints)

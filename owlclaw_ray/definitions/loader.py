@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.callback import NO_CALLBACKS
 from owlclaw_ray.domain.endpoint import provider_of
 from owlclaw_ray.domain.governance import Governance, Risk
+from owlclaw_ray.domain.permission import PermissionRules
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
 from owlclaw_ray.models.sanitise import neutralise
@@ -66,11 +67,10 @@ def load_definition(folder: Path, defaults: Defaults, machine: Machine | None = 
         )
         problems.append(Problem(_shown(folder / IDENTITY), what, "write there what the agent can do, one point a line"))
     settings = _agent_file(folder / AGENT, problems)
-    problems += _taken_names(folder, settings, defaults)
-    problems += _callback_problems(folder, settings, defaults)
-    problems += _endpoint_problems(folder, settings, defaults)
+    problems += _setting_problems(_shown(folder / AGENT), settings, defaults)
     if problems:
         raise DefinitionError(problems)
+    rules = PermissionRules() if settings.permissions is None else settings.permissions.rules
     trading_hours = settings.governance.trading_hours.of(())
     skills, of_skills = load_skills(
         folder / CAPABILITIES_FOLDER,
@@ -90,13 +90,13 @@ def load_definition(folder: Path, defaults: Defaults, machine: Machine | None = 
         isolation=settings.isolation,
         skills=skills,
         tools=settings.tools.choice(),
-        permissions=replace(defaults.permissions, own=settings.permission_rules),
+        permissions=replace(defaults.permissions, own=rules),
         preload_memories=settings.preload_memories,
         timezone=settings.timezone,
         governance=_governance(settings, defaults, skills),
         heartbeat=None if settings.heartbeat is None else settings.heartbeat.heartbeat(),
         callback_url=settings.callback_url,
-        routes=settings.task_routes(defaults),
+        routes=tuple({**dict(defaults.routes), **settings.routes}.items()),
         states=settings.tools.states.choice(),
         warnings=tuple(warnings),
     )
@@ -113,40 +113,25 @@ def _governance(settings: AgentFile, defaults: Defaults, skills: Iterable[Skill]
     return dataclasses.replace(own, budgets=(*own.budgets, *defaults.budgets), skills=governed)
 
 
-def _taken_names(folder: Path, settings: AgentFile, defaults: Defaults) -> list[Problem]:
-    """Return a problem for each budget that owlclaw.yaml has one of the same name as: both would count the same use twice."""
+def _setting_problems(shown: str, settings: AgentFile, defaults: Defaults) -> Iterator[Problem]:
+    """Yield what does not go together: agent.yaml, shown under that name, with itself and with the settings."""
     taken = {budget.name for budget in defaults.budgets}
-    return [
-        Problem(
-            f"{_shown(folder / AGENT)}: governance.budgets",
-            f"has a budget named {each.name!r}, and so has owlclaw.yaml, whose budgets hold for every definition",
-            "remove it, or give it another name",
-        )
-        for each in settings.governance.budgets
-        if each.name in taken
-    ]
-
-
-def _callback_problems(folder: Path, settings: AgentFile, defaults: Defaults) -> list[Problem]:
-    if not settings.callback_url:
-        return []
-    what = NO_CALLBACKS if defaults.callbacks is None else defaults.callbacks.problem(settings.callback_url)
-    return [Problem(f"{_shown(folder / AGENT)}: callback_url", what)] if what else []
-
-
-def _endpoint_problems(folder: Path, settings: AgentFile, defaults: Defaults) -> list[Problem]:
-    """Return a problem for each key that says how to ask a model whose name does not tell its provider."""
+    for budget in settings.governance.budgets:
+        if budget.name in taken:  # both would count the same use twice
+            what = (
+                f"has a budget named {budget.name!r}, and so has owlclaw.yaml, whose budgets hold for every definition"
+            )
+            yield Problem(f"{shown}: governance.budgets", what, "remove it, or give it another name")
+    if url := settings.callback_url:
+        refused = NO_CALLBACKS if defaults.callbacks is None else defaults.callbacks.problem(url)
+        if refused:
+            yield Problem(f"{shown}: callback_url", refused)
     model = settings.model_choice(defaults).chain[0]
-    if not model.startswith("scripted:") and provider_of(model) != model:
-        return []
-    what = f"goes with a model of a provider, and the model is {model}"
-    fix = (
-        f"write model: openai/{model} if that address speaks OpenAI's protocol"
-        if ":" not in model
-        else "name a real model"
-    )
-    written = sorted(settings.model_fields_set & EndpointFile.model_fields.keys())
-    return [Problem(f"{_shown(folder / AGENT)}: {key}", what, fix) for key in written]
+    if model.startswith("scripted:") or provider_of(model) == model:
+        what = f"goes with a model of a provider, and the model is {model}"
+        fix = f"write model: openai/{model} if that address speaks OpenAI's protocol"
+        for key in sorted(settings.model_fields_set & EndpointFile.model_fields.keys()):
+            yield Problem(f"{shown}: {key}", what, "name a real model" if ":" in model else fix)
 
 
 def source_files(folder: Path) -> list[str]:

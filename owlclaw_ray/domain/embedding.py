@@ -58,7 +58,7 @@ class EmbeddingPurpose(Enum):
     """Memories."""
 
 
-class EmbeddedCall(Struct, frozen=True):
+class EmbeddedCall(Struct, frozen=True, omit_defaults=True):
     """A call of a provider's embedding model that was answered."""
 
     model: str

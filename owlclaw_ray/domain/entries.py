@@ -1,34 +1,28 @@
-"""The data of journal entries and ledger records: made here, read here, so that writing and resuming cannot drift apart."""
+"""The data of journal entries and ledger records, made of the structs that they are about.
+
+Who reads an entry converts its data to the same struct: `convert(entry.data, ModelReply)`. Keys that are not fields are ignored.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from msgspec import to_builtins
 from msgspec.structs import asdict
 
+from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest
 from owlclaw_ray.domain.embedding import EmbeddedCall, EmbeddingPurpose, used_by
 from owlclaw_ray.domain.governance import Hidden
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.memory import Recall
-from owlclaw_ray.domain.model import FailedAttempt, ModelReply, ModelRoute, NextAttempt
-from owlclaw_ray.domain.run import RunResult, Usage
+from owlclaw_ray.domain.model import ModelReply, ModelRoute, NextAttempt
+from owlclaw_ray.domain.run import RunResult
 from owlclaw_ray.domain.skill import Skill, Withheld
-from owlclaw_ray.domain.tool import ToolCall, ToolError, ToolResult
+from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.domain.tool_call import ToolOutcome
-from owlclaw_ray.ids import ToolCallId
 
 _NO_SKILLS: Mapping[str, Withheld] = {}
-
-
-def usage_data(usage: Usage) -> JsonObject:
-    """Return the JSON form of token and cost counts."""
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "cached_tokens": usage.cached_tokens,
-        "cost": usage.cost,
-    }
 
 
 def slot_wait(waited: float) -> JsonObject:
@@ -38,19 +32,12 @@ def slot_wait(waited: float) -> JsonObject:
 
 def model_replied(reply: ModelReply, waited: float = 0.0, note: str = "") -> JsonObject:
     """Return the data of a model_replied entry."""
-    return {
-        "text": reply.text,
-        "tool_calls": [
-            {"id": call.call_id, "name": call.name, "arguments": call.arguments} for call in reply.tool_calls
-        ],
-        "model": reply.model,
-        "scripted": reply.scripted,
-        "usage": usage_data(reply.usage),
-        "duration_ms": reply.duration_ms,
-        **({"asked_ms": reply.asked_ms} if reply.failed_attempts else {}),
-        **({"note": note} if note else {}),
-        **slot_wait(waited),
-    }
+    data: JsonObject = to_builtins(reply)
+    if not data.pop("failed_attempts"):
+        del data["asked_ms"]
+    if note:
+        data["note"] = note
+    return data | slot_wait(waited)
 
 
 def model_attempt_failed(following: NextAttempt, waited: float = 0.0) -> JsonObject:
@@ -70,24 +57,22 @@ def model_call_record(reply: ModelReply, waited: float = 0.0, route: ModelRoute 
     data: JsonObject = {
         "model": reply.model,
         "scripted": reply.scripted,
-        "usage": usage_data(reply.usage),
+        "usage": asdict(reply.usage),
         "duration_ms": reply.duration_ms,
         **slot_wait(waited),
     }
     if route is not None:
         data["route"] = {"task_type": route.task_type, "by": route.by}
-    return {**data, **_failed(reply.failed_attempts)}
+    if reply.failed_attempts:
+        data["failed_attempts"] = list(map(asdict, reply.failed_attempts))
+    return data
 
 
 def embedding_record(call: EmbeddedCall, purpose: EmbeddingPurpose) -> JsonObject:
     """Return the data of a model_call ledger record for vectors."""
-    return {
-        "model": call.model,
-        "purpose": purpose.value,
-        "usage": usage_data(call.usage),
-        "duration_ms": call.duration_ms,
-        **_failed(call.failed_attempts),
-    }
+    data: JsonObject = to_builtins(call)
+    del data["at"]
+    return data | {"purpose": purpose.value}
 
 
 def recall_records(found: Recall) -> Iterator[tuple[LedgerKind, str, JsonObject]]:
@@ -100,24 +85,7 @@ def recall_records(found: Recall) -> Iterator[tuple[LedgerKind, str, JsonObject]
 
 def embeddings_data(calls: Sequence[EmbeddedCall]) -> JsonObject:
     """Return what an entry says of calls for vectors that were made for it; nothing if there were none."""
-    if not calls:
-        return {}
-    told = [
-        {
-            "model": call.model,
-            "usage": usage_data(call.usage),
-            "at": call.at.isoformat(),
-            "duration_ms": call.duration_ms,
-            **_failed(call.failed_attempts),
-        }
-        for call in calls
-    ]
-    return {"usage": usage_data(used_by(calls)), "embeddings": told}
-
-
-def _failed(attempts: Iterable[FailedAttempt]) -> JsonObject:
-    told = [asdict(each) for each in attempts]
-    return {"failed_attempts": told} if told else {}
+    return {"usage": asdict(used_by(calls)), "embeddings": to_builtins(calls)} if calls else {}
 
 
 def visibility_record(
@@ -127,14 +95,10 @@ def visibility_record(
 
     `withheld` are skills that the run does not read, each with the reason.
     """
-    data: JsonObject = {
-        "visible": visible,
-        "tools": schemas,
-        "hidden": [{"tools": list(each.tools), "by": each.by, "reason": each.reason} for each in hidden],
-    }
+    data: JsonObject = {"visible": visible, "tools": schemas, "hidden": to_builtins(list(hidden))}
     if withheld:
         data["skills"] = [
-            {"skills": [name for name, each in withheld.items() if each == why], "by": why.by, "reason": why.reason}
+            {"skills": [name for name, each in withheld.items() if each == why], **asdict(why)}
             for why in dict.fromkeys(withheld.values())
         ]
     return data
@@ -153,25 +117,14 @@ def prompt_skills(skills: Iterable[Skill], withheld: Mapping[str, Withheld]) -> 
     return {name: value for name, value in found.items() if value}
 
 
-def replied_calls(data: JsonObject) -> tuple[ToolCall, ...]:
-    """Return the calls of a model_replied entry."""
-    return tuple(ToolCall(ToolCallId(call["id"]), call["name"], call["arguments"]) for call in data["tool_calls"])
-
-
-def used(data: JsonObject) -> Usage:
-    """Return what models used for what the entry says: all of a model_replied entry, seldom any of another."""
-    usage = data.get("usage")
-    return Usage() if usage is None else Usage(**usage)
-
-
 def tool_finished(call: ToolCall, tool: str, outcome: ToolOutcome) -> JsonObject:
-    """Return the data of a tool_finished entry, which a tool_call ledger record repeats."""
+    """Return the data of a tool_finished entry, which a tool_call ledger record repeats; a ToolResult can be read from it."""
     result, duration_ms = outcome.result, outcome.duration_ms
     data: JsonObject = {"call_id": call.call_id, "tool": tool, "arguments": call.arguments, "duration_ms": duration_ms}
     if result.error is None:
         data["content"] = result.content
     else:
-        data["error"] = error_data(result.error)
+        data["error"] = asdict(result.error)
     if result.metadata:
         data["metadata"] = result.metadata
     data |= embeddings_data(outcome.embeddings)
@@ -182,36 +135,44 @@ def tool_finished(call: ToolCall, tool: str, outcome: ToolOutcome) -> JsonObject
     return data
 
 
-def finished_result(data: JsonObject) -> ToolResult:
-    """Return the result of a tool_finished entry."""
-    error = data.get("error")
-    return ToolResult(
-        ToolCallId(data["call_id"]),
-        content=data.get("content"),
-        error=ToolError(**error) if error else None,
-        metadata=data.get("metadata", {}),
-    )
-
-
-def error_data(error: ToolError) -> JsonObject:
-    """Return the JSON form of a tool error, as the model reads it too."""
-    return {
-        "type": error.type,
-        "message": error.message,
-        "retryable": error.retryable,
-        "details": error.details,
-    }
-
-
 def run_finished(result: RunResult) -> JsonObject:
     """Return the data of a run_finished entry, which a run ledger record repeats."""
-    error = result.error
-    return {
-        "status": result.status.value,
-        "final_text": result.final_text,
-        "error": {"type": error.type, "message": error.message, "retryable": error.retryable} if error else None,
-        "turns": result.turns,
-        "tool_calls": result.tool_calls,
-        "duration_ms": result.duration_ms,
-        "usage": usage_data(result.usage),
-    }
+    data: JsonObject = to_builtins(result)
+    for name in ("tools_called", "model", "scripted"):
+        del data[name]
+    return data
+
+
+def request_data(request: ApprovalRequest) -> JsonObject:
+    """Return the data of an approval_requested entry: everything but whose it is, and when."""
+    data = asdict(request) | {"expires_at": request.expires_at.isoformat()}
+    for name in ("agent", "run_id", "requested_at"):
+        del data[name]
+    return data
+
+
+def requested_record(request: ApprovalRequest) -> JsonObject:
+    """Return the data of the ledger record of a request."""
+    data = request_data(request)
+    del data["input_schema"]
+    return {"what": "requested", **data}
+
+
+def decision_data(decision: ApprovalDecision) -> JsonObject:
+    """Return the JSON of a decision."""
+    data = asdict(decision) | {"decision": decision.decision.value}
+    if decision.arguments is None:
+        del data["arguments"]
+    return data
+
+
+def approval_decided(approval: Approval) -> JsonObject:
+    """Return the data of the approval_decided entry of an approval; of one that was withdrawn it has no decision."""
+    request, decision = approval.request, approval.decision
+    place = {"approval_id": request.approval_id, "call_id": request.call_id, "tool": request.tool}
+    return {**place, "status": approval.status.value, **({} if decision is None else decision_data(decision))}
+
+
+def decided_record(approval: Approval) -> JsonObject:
+    """Return the data of the ledger record of an approval's end, withdrawal included."""
+    return {"what": "decided", **approval_decided(approval)}

@@ -7,7 +7,6 @@ from enum import Enum
 from msgspec import Struct, field
 
 from owlclaw_ray.domain.agent import ModelChoice
-from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.domain.trigger import Trigger
@@ -120,12 +119,3 @@ class ModelRoute(Struct, frozen=True):
     by: str
     """Who says what type of task it is: `trigger`, or `skill <name>`."""
     models: tuple[str, ...]
-
-    def data(self) -> JsonObject:
-        """Return its JSON form."""
-        return {"task_type": self.task_type, "by": self.by, "models": list(self.models)}
-
-
-def route_of(data: JsonObject | None) -> ModelRoute | None:
-    """Return the route of that JSON form, None for none."""
-    return None if data is None else ModelRoute(data["task_type"], data["by"], tuple(data["models"]))

@@ -94,7 +94,7 @@ class ToolDefinition(Struct, frozen=True):
 class ToolCall(Struct, frozen=True):
     """A call as the model asked for it."""
 
-    call_id: ToolCallId
+    call_id: ToolCallId = field(name="id")
     name: str
     """As the model wrote it: the wire name."""
     arguments: str
@@ -126,14 +126,9 @@ class ToolResult(Struct, frozen=True):
         return self.error is not None
 
 
-class CallProgress(Struct, frozen=True):
+class CallProgress(Struct, frozen=True, omit_defaults=True):
     """How far a call is that has not ended, in its tool's words and numbers, as far as these said anything."""
 
     progress: float | None = None
     total: float | None = None
     message: str = ""
-
-    def data(self) -> JsonObject:
-        """Return what was said."""
-        said: JsonObject = {"progress": self.progress, "total": self.total, "message": self.message or None}
-        return {name: value for name, value in said.items() if value is not None}

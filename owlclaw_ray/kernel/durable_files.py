@@ -105,7 +105,7 @@ def append(path: Path, data: bytes, expected: FileVersion | None = None, ending:
 
 
 def create(path: Path, data: bytes) -> FileVersion:
-    """Make the file, whole or not at all; raises FileChangedError if there is one by now."""
+    """Make the file, whole or not at all; raises FileChangedError if there is one already."""
     draft, version = _drafted(path, data)
     try:
         _enter(draft, path)
@@ -170,7 +170,7 @@ def _put_in_place(draft: Path, version: FileVersion, path: Path, expected: FileV
     if not has_swapped:
         _move(kept, path, expected, path.with_name(path.name + ".next"))
     elif version_of(kept) != expected:
-        # give the path the other's save, which is `kept`, unless a newer one is there by now
+        # give the path the other's save, which is `kept`, unless there is a newer one already
         with suppress(FileNotFoundError):
             swap(kept, path)
             if version_of(kept) == version:

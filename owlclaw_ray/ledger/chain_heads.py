@@ -118,7 +118,7 @@ class ChainHeadFile:
             self._last |= new
 
     def _known(self) -> dict[TenantId, NotedHead]:
-        """Return the last head of each chain in the file. What follows a torn last line stands in a line of its own."""
+        """Return the last head of each chain in the file. A torn last line is ended, so that the next head has its own line."""
         try:
             noted = read_heads(self._path)
             with self._path.open("rb") as file:

@@ -2,7 +2,7 @@
 
 Found are: what has the form of a key or token, bearer tokens, private keys, passwords in URLs, what is assigned to a name
 such as `password` (as a key of JSON, in a text, in JSON inside a text, as an option of a command), the values of named
-secrets, and what the patterns of the installation match. What stands under such a name in the arguments of a call is hidden in
+secrets, and what the patterns of the installation match. A value under such a name in the arguments of a call is hidden in
 the rest of its record too: an error may repeat it. A secret becomes `[redacted:<kind>]`; everything else stays equal.
 In doubt something is taken for a secret: a record that says too little is the smaller harm.
 
@@ -89,7 +89,7 @@ _LAST_WORD = re.compile(r"(?:^|[^A-Za-z]|(?<=[a-z])(?=P))pass$", re.IGNORECASE)
 _NAMES, _VALUES = ("name", "key", "field", "header"), ("value", "values", "content", "default")
 """Keys of an object that holds a name and its value."""
 _TYPES = frozenset({"string", "object", "integer", "boolean", "number"})
-"""What stands under a name in a schema."""
+"""Values under a name in a schema."""
 _NO_VALUES = (
     "wrong|incorrect|invalid|missing|required|empty|needed|expired|not|too|set|unset|correct|known|unknown|stored|hidden|never|the"
     "|an?|in|on|no|being|already|only|weak|short|long|blank"
@@ -275,7 +275,7 @@ _FORMS = (
 
 
 def marker(kind: str) -> str:
-    """Return what stands in place of a secret."""
+    """Return the text in the place of a secret."""
     return f"{_MARKER}{kind}]"
 
 
@@ -380,7 +380,7 @@ def named_secrets(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _argument_secrets(data: JsonValue) -> dict[str, str]:
-    """Return the values under names of secrets in the arguments that a record tells of, the longest first, and their markers."""
+    """Return the values under names of secrets in the arguments of a record, the longest first, and their markers."""
     found = {text: marker(kind) for arguments in _arguments(data) for text, kind in _named_values(arguments, None)}
     spelled = {
         spelling: shown
@@ -425,7 +425,7 @@ def _named_values(value: JsonValue, kind: str | None) -> Iterator[tuple[str, str
 
 
 def _withheld_value(key: str, value: JsonValue) -> JsonValue:
-    """Return what a record tells under a key when its texts may hold too many secrets to look for."""
+    """Return what a record keeps under a key when its texts may hold too many secrets to look for."""
     match value:
         case _ if key in _TOLD:
             return value

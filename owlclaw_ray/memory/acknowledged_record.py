@@ -115,8 +115,12 @@ class AcknowledgedRecord:
                 before = found.get(entry.memory_id)
                 if before is None or before.text != entry.text:
                     found.pop(entry.memory_id, None)
+                if entry.text and before is not None:
+                    own = _digest(entry.text)
+                    states = dict.fromkeys((*before.earlier, _digest(before.text), *entry.earlier))
+                    entry = replace(entry, earlier=tuple(each for each in states if each != own)[-_STATES:])
                 if entry.text:
-                    found[entry.memory_id] = entry if before is None else _after(before, entry)
+                    found[entry.memory_id] = entry
         return found
 
     def add(self, entries: Iterable[AcknowledgedEntry], file: FileVersion, replaced: FileVersion | None = None) -> None:
@@ -228,12 +232,6 @@ def notes(text: str) -> list[RestoreNote]:
         RestoreNote(text.count("\n", 0, found.start()) + 1, found[1], tuple(map(MemoryId, found[2].split(", "))))
         for found in (_NOTE.finditer(text) if "<!-- Put back: " in text else ())
     ]
-
-
-def _after(before: AcknowledgedEntry, entry: AcknowledgedEntry) -> AcknowledgedEntry:
-    own = _digest(entry.text)
-    states = dict.fromkeys((*before.earlier, _digest(before.text), *entry.earlier))
-    return replace(entry, earlier=tuple(each for each in states if each != own)[-_STATES:])
 
 
 def _comment(saved_at: str, memory_ids: Iterable[MemoryId]) -> str:

@@ -81,7 +81,10 @@ def _by_date(text: str, today: date) -> Iterator[date | None]:
     for form in _FORMS:
         for match in form.finditer(text):
             if not _is_verb(match) and not _IN_JSON.search(text, 0, match.start()):
-                yield _day(match["year"], _month(match["month"]), _number(match["day"]), today)
+                name = match["month"]
+                is_name = name[0].isascii() and name.isalpha()
+                month = _MONTHS.index(name[:3].casefold()) + 1 if is_name else _number(name)
+                yield _day(match["year"], month, _number(match["day"]), today)
 
 
 def _is_verb(match: re.Match[str]) -> bool:
@@ -131,10 +134,6 @@ def _existing(years: Iterable[int], month: int, day: int) -> Iterator[date]:
     for year in years:
         with suppress(ValueError):
             yield date(year, month, day)
-
-
-def _month(text: str) -> int:
-    return _MONTHS.index(text[:3].casefold()) + 1 if text[0].isascii() and text.isalpha() else _number(text)
 
 
 def _count(text: str) -> int:

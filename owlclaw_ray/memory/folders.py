@@ -126,7 +126,9 @@ class MemoryFolders:
             archived=len(archived),
             file_bytes=_bytes(folder / "MEMORY.md"),
             archive_bytes=_bytes(folder / "MEMORY.archive.md"),
-            index_bytes=_bytes_below(folder / "index"),
+            index_bytes=sum(
+                _bytes(Path(below, name)) for below, _, names in os.walk(folder / "index") for name in names
+            ),
             oldest=min(times, default=None),
             newest=max(times, default=None),
             problems=problems,
@@ -151,11 +153,6 @@ class _Open:
         self.turn = threading.Lock()
         self.users = 0
         self.memories = 0
-
-
-def _bytes_below(folder: Path) -> int:
-    """Return the size of all files, as far as they are still there when they are reached."""
-    return sum(_bytes(Path(below, name)) for below, _, names in os.walk(folder) for name in names)
 
 
 def _bytes(path: Path) -> int:

@@ -233,11 +233,17 @@ def _quoted(text: str) -> str:
 def _escaped_lines(content: str) -> list[str]:
     """Return the content's lines, those as a backslash and a JSON string that could be taken for structure or be changed."""
     lines = content.split("\n")
-    has_open_fence = _has_open_fence(lines)
+    open_fence = ""
+    for line in lines:
+        fence = _FENCE.match(line)
+        if fence is not None and not open_fence:
+            open_fence = "" if _is_no_fence(fence) else fence[1]
+        elif fence is not None and _closes(fence, open_fence):
+            open_fence = ""
     escaped: list[str] = []
     for number, line in enumerate(lines):
         is_blank_end = not line and number in {0, len(lines) - 1}
-        is_structure = line.startswith(("\\", "## ", _RULE)) or line == "##" or (has_open_fence and _FENCE.match(line))
+        is_structure = line.startswith(("\\", "## ", _RULE)) or line == "##" or (open_fence and _FENCE.match(line))
         is_fragile = line.endswith((" ", "\t")) or _UNSAFE.search(line)
         escaped.append("\\" + _quoted(line) if is_blank_end or is_structure or is_fragile else line)
     return escaped
@@ -298,19 +304,6 @@ def _fenced(lines: Sequence[str]) -> frozenset[int]:
             inside.update(range(number, end + 1))
             number = end + 1
     return frozenset(inside)
-
-
-def _has_open_fence(lines: Sequence[str]) -> bool:
-    mark = ""
-    for line in lines:
-        fence = _FENCE.match(line)
-        if fence is None:
-            continue
-        if not mark:
-            mark = "" if _is_no_fence(fence) else fence[1]
-        elif _closes(fence, mark):
-            mark = ""
-    return bool(mark)
 
 
 def _is_no_fence(fence: re.Match[str]) -> bool:

@@ -111,21 +111,14 @@ def replaces(newer: TextFingerprint, older: TextFingerprint, query: TextFingerpr
     asked = query.signs & older.signs
     lacking = asked - newer.signs
     changes = _CHANGE.search(newer.text) is not None
-    if not changes and _is_narrower(newer, older, query):
+    # Narrower is what adds something to a subject which the older one names as the query does: the guest printer.
+    known = older.signs | query.signs | _NO_PART
+    named = [phrase for phrase in older.phrases if phrase <= query.signs]
+    added = (other - known for phrase in named for other in newer.phrases if phrase <= other)
+    if not changes and any(not sign[0].isdigit() for signs in added for sign in signs):
         return False
     return (
         0 < len(asked) >= max(_ASKED * len(query.signs), _MIN_OVERLAP * len(older.signs))
         and 2 * len(lacking) <= len(asked)
         and (not lacking or (lacking <= _VERBS and changes))
     )
-
-
-def _is_narrower(newer: TextFingerprint, older: TextFingerprint, query: TextFingerprint) -> bool:
-    """Return whether the newer memory adds something to a subject which the older one names as the query does: the guest printer."""
-    for phrase in older.phrases:
-        if phrase <= query.signs:
-            for other in newer.phrases:
-                added = other - older.signs - query.signs - _NO_PART
-                if phrase <= other and any(not sign[0].isdigit() for sign in added):
-                    return True
-    return False

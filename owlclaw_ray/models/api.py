@@ -16,7 +16,7 @@ Listener: TypeAlias = Callable[[News], None]
 
 
 def ignore_news(news: News) -> None:
-    """Take no notice."""
+    """Do nothing with it."""
 
 
 class Models(Protocol):

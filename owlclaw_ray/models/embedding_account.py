@@ -1,4 +1,4 @@
-"""For whom vectors are asked: known wherever a provider is asked for some, through whatever asks in between."""
+"""The account that calls for vectors are on: known wherever a provider is called, however deep below the caller."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from owlclaw_ray.ids import RunId
 
 
 class EmbeddingAccount(Struct):
-    """Who has vectors made, and what that took."""
+    """The agent that calls for vectors, and the calls that were made."""
 
     agent: AgentRef
     purpose: EmbeddingPurpose
@@ -33,7 +33,7 @@ _PRESENT: ContextVar[EmbeddingAccount | None] = ContextVar("owlclaw_embedding_ac
 
 @contextmanager
 def on_account(account: EmbeddingAccount) -> Iterator[EmbeddingAccount]:
-    """Have vectors that are asked for inside the block be for this account."""
+    """Book calls for vectors inside the block on this account."""
     token = _PRESENT.set(account)
     try:
         yield account
@@ -42,5 +42,5 @@ def on_account(account: EmbeddingAccount) -> Iterator[EmbeddingAccount]:
 
 
 def present_account() -> EmbeddingAccount | None:
-    """Return for whom vectors are asked now; None outside such a block."""
+    """Return the account of the present block; None outside of one."""
     return _PRESENT.get()

@@ -11,7 +11,9 @@ import warnings
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeAlias
+
+from msgspec import Struct, field
 
 from owlclaw_ray.configuration.placeholders import filled, names_in
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
@@ -22,7 +24,6 @@ from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
 from owlclaw_ray.models.litellm_errors import missing_key_error, translate
 from owlclaw_ray.models.litellm_prices import price_in
-from owlclaw_ray.models.litellm_stream import ReplyParts, collect
 from owlclaw_ray.models.openai_form import decode_tools, messages, unique_calls
 from owlclaw_ray.models.tokens import estimate_tokens
 
@@ -42,6 +43,23 @@ _CONNECTIONS = {"AIOHTTP_CONNECTOR_LIMIT": "100000", "AIOHTTP_CONNECTOR_LIMIT_PE
 """No bound of litellm's own: a call that waits for a connection there spends its own time."""
 _OPENAI_CLIENT_ONLY = ("OPENAI_ORGANIZATION", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID")
 """What OpenAI's client sends with each call, and litellm's own HTTP client does not."""
+
+Call: TypeAlias = tuple[str | None, str, str]
+"""Id (None or empty if the provider gave none), name, arguments."""
+
+
+class BrokenStreamError(Exception):
+    """The stream ended before the model did; what came of it must not pass for a reply."""
+
+
+class ReplyParts(Struct):
+    """The parts of a reply that matter, `usage` in litellm's own form."""
+
+    text: str = ""
+    calls: list[Call] = field(default_factory=list)
+    usage: Any = None
+    model: str = ""
+    """As the provider calls it."""
 
 
 class LiteLLMClient:
@@ -87,7 +105,7 @@ class LiteLLMClient:
             raise missing_key_error(missing)
         _choose_http_client(litellm, model)
         try:
-            parts = await collect(await litellm.acompletion(**_arguments(request, model), **_at(endpoint)))
+            parts = await _collected(await litellm.acompletion(**_arguments(request, model), **_at(endpoint)))
         except Exception as error:
             raise translate(error, provider=_provider(litellm, model), timeout=request.timeout) from error
         return ModelReply(parts.text, unique_calls(request, parts.calls), model, _usage(litellm, parts, model))
@@ -110,9 +128,13 @@ class LiteLLMClient:
             )
         except Exception as error:
             raise translate(error, provider=_provider(litellm, request.model), timeout=request.timeout) from error
-        return EmbeddingReply(
-            _vectors(response, len(request.texts)), _embedding_usage(litellm, response, request.model)
-        )
+        vectors = _vectors(response, len(request.texts))
+        try:
+            cost = float(litellm.completion_cost(response, model=request.model, call_type="aembedding"))
+        except Exception:  # noqa: BLE001 - as for completions: the price is unknown
+            cost = 0.0
+        tokens = getattr(getattr(response, "usage", None), "prompt_tokens", None) or 0
+        return EmbeddingReply(vectors, Usage(prompt_tokens=tokens, cost=cost))
 
     async def count_tokens(self, model: str, texts: Sequence[str]) -> Sequence[int]:
         """See TokenCounter: litellm's tokenizer for the model, of those that come with it. No network is used."""
@@ -144,7 +166,7 @@ class LiteLLMClient:
 
 
 def load_litellm() -> Any:
-    """Return litellm, imported under the settings that it reads only then; who imports it by name first has it under others."""
+    """Return litellm, imported under the settings that it reads only then: a plain import before this one has others."""
     # setdefault: without the local price list litellm fetches one over the network while it is imported
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # noqa: TID251 (litellm has no other switch for it)
     if not any(os.environ.get(name) for name in _OPENAI_CLIENT_ONLY):  # noqa: TID251
@@ -197,7 +219,7 @@ def _missing_key(litellm: Any, model: str, endpoint: Endpoint | None) -> str | N
 
 
 def _at(endpoint: Endpoint | None) -> JsonObject:
-    """Return what says where and how to ask. An address gets no key but that which stands beside it, those of customers aside."""
+    """Return the arguments for the endpoint. An address gets only the key that is configured with it, those of customers aside."""
     if endpoint is None:
         return {}
     environ = os.environ  # noqa: TID251 (keys are nowhere else)
@@ -254,6 +276,37 @@ def _arguments(request: ModelRequest, model: str) -> JsonObject:
     return arguments
 
 
+async def _collected(response: Any) -> ReplyParts:
+    """Return the parts of a whole response, or of a stream after reading it to its end. Raises BrokenStreamError."""
+    if hasattr(response, "choices"):
+        message = response.choices[0].message
+        calls = [
+            (each.id, each.function.name or "", each.function.arguments or "") for each in message.tool_calls or ()
+        ]
+        return ReplyParts(message.content or "", calls, getattr(response, "usage", None), response.model or "")
+    parts = ReplyParts()
+    texts: list[str] = []
+    begun: list[tuple[str | None, str, list[str]]] = []
+    arguments: dict[int, list[str]] = {}
+    async for chunk in response:
+        parts.usage = getattr(chunk, "usage", None) or parts.usage
+        parts.model = chunk.model or parts.model
+        for choice in chunk.choices:
+            texts.append(choice.delta.content or "")
+            for delta in choice.delta.tool_calls or ():
+                index, name = delta.index or 0, delta.function.name
+                # a second name at an index begins another call, as some servers send it
+                if name or index not in arguments:
+                    arguments[index] = []
+                    begun.append((delta.id, name or "", arguments[index]))
+                arguments[index].append(delta.function.arguments or "")
+    if getattr(response, "received_finish_reason", "unknown") is None:
+        raise BrokenStreamError("the stream ended in the middle of the reply")
+    parts.text = "".join(texts)
+    parts.calls = [(call_id, name, "".join(pieces)) for call_id, name, pieces in begun]
+    return parts
+
+
 def _vectors(response: Any, texts: int) -> tuple[Sequence[float], ...]:
     """Return the vectors in the order of the texts; raises ModelUnavailableError unless there is one a text, all of one length."""
     try:
@@ -264,15 +317,6 @@ def _vectors(response: Any, texts: int) -> tuple[Sequence[float], ...]:
     if len({len(vector) for vector in vectors}) > 1 or not all(vectors):
         raise ModelUnavailableError("the answer has vectors of different lengths, or empty ones")
     return vectors
-
-
-def _embedding_usage(litellm: Any, response: Any, model: str) -> Usage:
-    tokens = getattr(getattr(response, "usage", None), "prompt_tokens", None) or 0
-    try:
-        cost = float(litellm.completion_cost(response, model=model, call_type="aembedding"))
-    except Exception:  # noqa: BLE001 - as for completions: the price is unknown
-        cost = 0.0
-    return Usage(prompt_tokens=tokens, cost=cost)
 
 
 def _usage(litellm: Any, parts: ReplyParts, model: str) -> Usage:

@@ -138,7 +138,7 @@ class PooledClient:
             await self._adjust([(after[seat] - before[seat]) / elapsed for seat in after if seat in before])
 
     async def _readings(self) -> dict[_PoolProcess, float]:
-        """Return each process's CPU seconds; a helper that does not tell is dropped."""
+        """Return each process's CPU seconds; a helper that does not answer is dropped."""
         readings = {}
         for seat in tuple(self._seats):
             try:

@@ -28,7 +28,7 @@ def written_price(rules: PriceRules, model: str) -> Price | None:
 
 
 def priced(usage: Usage, rules: PriceRules, model: str) -> Usage:
-    """Return what a call used with its cost, which the settings' price goes before."""
+    """Return what a call used, with its cost by the settings' price if there is one, else as it is."""
     price = written_price(rules, model)
     if price is None:
         return usage

@@ -24,7 +24,7 @@ from owlclaw_ray.kernel.packing import pack, unpack
 from owlclaw_ray.models.api import Listener, News
 
 LONG_POLL = 10.0
-"""Seconds after which a near end that waits for answers asks again at the latest."""
+"""Seconds that a near end waits for answers at most before it asks again."""
 _TIMEOUT_SECONDS = 3 * LONG_POLL
 
 _EARLY = 1_000
@@ -36,7 +36,7 @@ BoxId = NewType("BoxId", str)
 
 Call = TypeVar("Call")
 Perform: TypeAlias = Callable[[Call, Listener], Awaitable[ModelReply]]
-"""What a box does with a call, and tells of it while it is under way."""
+"""What a box does with a call; the listener gets the news of it while it is under way."""
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class RemoteReplyBox(Protocol):
     async def receive(
         self, seconds: float, calls: Sequence[tuple[CallId, bytes]] = (), withdrawn: Sequence[CallId] = ()
     ) -> Received:
-        """Do as `post` does; then return what is news, as many answers as go into a message.
+        """Do as `post` does; then return what has happened since the last message, as many answers as go into one.
 
         At once if there is any, else with the first answer or wait, or nothing after `seconds`.
         """
@@ -77,7 +77,7 @@ class RemoteReplyBox(Protocol):
 
 
 class ReplyBox(Generic[Call]):
-    """The calls of one link that are under way, and the answers that nobody has fetched yet."""
+    """The calls of one link that are under way, and the answers that were not fetched yet."""
 
     def __init__(self, box_id: BoxId, perform: Perform[Call], clock: Clock) -> None:
         self._id, self._perform, self._clock = box_id, perform, clock
@@ -147,7 +147,7 @@ class ReplyBox(Generic[Call]):
         if isinstance(news, NextAttempt):
             self._failed.append((call_id, news))
             self._call_listener()
-        elif self._waiting.pop(call_id, news) is news:  # else nobody was told that it began, and nobody needs to be
+        elif self._waiting.pop(call_id, news) is news:  # else the near end has not heard of the wait that is over
             self._waiting[call_id] = news
             self._call_listener()
 
@@ -162,19 +162,16 @@ class ReplyBox(Generic[Call]):
         except BaseException as error:
             if call_id not in self._calls:
                 raise
-            logger.exception("a model call failed in a way that no client should")
+            logger.exception("a model client raised an unexpected error")
             outcome = ModelRefusedError(f"internal error: {type(error).__name__}: {error}")
         self._waiting.pop(call_id, None)
         if self._calls.pop(call_id, None) is not None:
-            self._answers.append(CallReply(call_id, _packed(outcome)))
+            try:
+                packed = pack(outcome)
+            except EncodingError as error:
+                packed = pack(ModelRefusedError(f"the answer cannot be sent: {error}"))
+            self._answers.append(CallReply(call_id, packed))
             self._call_listener()
-
-
-def _packed(outcome: ModelReply | OwlClawError) -> bytes:
-    try:
-        return pack(outcome)
-    except EncodingError as error:
-        return pack(ModelRefusedError(f"the answer cannot be sent: {error}"))
 
 
 class ReplyBoxes(Generic[Call]):
@@ -198,5 +195,5 @@ class ReplyBoxes(Generic[Call]):
         while True:
             await self._clock.sleep(_TIMEOUT_SECONDS)
             for link in [link for link, box in self._boxes.items() if box.abandoned]:
-                logger.info("nobody waits for the answers of %s any more", link)
+                logger.info("link %s was abandoned: its calls are cancelled", link)
                 self._boxes.pop(link).close()

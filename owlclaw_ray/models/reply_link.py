@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count, islice
 from typing import Generic, TypeAlias, TypeVar, cast
 
-from owlclaw_ray.domain.model import ModelReply, NextAttempt
+from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.errors import EncodingError, ModelRefusedError, RuntimeUnavailableError
 from owlclaw_ray.kernel.batcher import MESSAGE, WAITING, BatchCapacity, Bound
 from owlclaw_ray.kernel.packing import pack, unpack
@@ -38,7 +38,7 @@ class ReplyLink(Generic[Call]):
     """Asks one far end.
 
     When the far end is gone, or was replaced, every call that had no answer raises LinkLostError: the caller decides whether and
-    where to ask again. Calls that come afterwards try the far end again.
+    where to ask again. Later calls try the far end again.
     """
 
     def __init__(self, far: RemoteReplyBox, waiting: Bound = WAITING) -> None:
@@ -47,7 +47,7 @@ class ReplyLink(Generic[Call]):
         self._callers: dict[CallId, asyncio.Future[ModelReply]] = {}
         self._unsent: dict[CallId, bytes] = {}
         self._listeners: dict[CallId, Listener] = {}
-        """Whom to tell of calls; those that wait for a slot, as far as is known, are in `_paused`."""
+        """By call; those that wait for a slot, as far as is known, are in `_paused`."""
         self._paused: set[CallId] = set()
         self._withdrawn: list[CallId] = []
         self._undelivered: list[CallId] = []
@@ -68,9 +68,6 @@ class ReplyLink(Generic[Call]):
             packed = pack(call)
         except EncodingError as error:
             raise ModelRefusedError(f"the call cannot be sent: {error}") from error
-        return await self._answer(packed, listener)
-
-    async def _answer(self, packed: bytes, listener: Listener) -> ModelReply:
         call_id = CallId(next(self._ids))
         answer: asyncio.Future[ModelReply] = asyncio.get_running_loop().create_future()
         self._callers[call_id], self._listeners[call_id] = answer, listener
@@ -81,6 +78,8 @@ class ReplyLink(Generic[Call]):
             return await answer
         except asyncio.CancelledError:
             self._withdraw(call_id)
+            if self._withdrawn:
+                self._post_soon()
             raise
         finally:
             self._callers.pop(call_id, None)
@@ -89,9 +88,9 @@ class ReplyLink(Generic[Call]):
             del self._listeners[call_id]
 
     def _withdraw(self, call_id: CallId) -> None:
+        """Do not send the call; if it has left already, the next message that leaves stops it."""
         if not self._withdraw_unsent(call_id):
             self._withdrawn.append(call_id)
-            self._post_soon()
 
     def _withdraw_unsent(self, call_id: CallId) -> bool:
         """Return whether the call had not left, and does not wait to leave any more."""
@@ -145,7 +144,8 @@ class ReplyLink(Generic[Call]):
                 self._withdrawn = withdrawn + self._withdrawn
             else:
                 self._undelivered = withdrawn
-            self._fail([call_id for call_id, _ in calls] if calls or withdrawn else tuple(self._posted), error)
+            for call_id in [call_id for call_id, _ in calls] if calls or withdrawn else tuple(self._posted):
+                self._resolve(call_id, error)
             return
         if self._box == known != received.box:
             self._fail_calls(self._posted, RuntimeUnavailableError("the far end was replaced"))
@@ -154,7 +154,8 @@ class ReplyLink(Generic[Call]):
         for call_id, waiting in received.waiting:
             self._tell(call_id, waiting)
         for call_id, following in received.failed:
-            self._notify_failed(call_id, following)
+            if call_id in self._callers:
+                self._listeners[call_id](following)
         for each in received.answers:
             self._resolve(each.call_id, _unpacked(each.outcome))
         if received.box != self._box:  # another message has found a successor while this one was under way
@@ -166,23 +167,14 @@ class ReplyLink(Generic[Call]):
             self._paused ^= {call_id}
             self._listeners[call_id](waiting)
 
-    def _notify_failed(self, call_id: CallId, following: NextAttempt) -> None:
-        if call_id in self._callers:
-            self._listeners[call_id](following)
-
     def _fail_calls(self, call_ids: Iterable[CallId], error: RuntimeUnavailableError) -> None:
         """Fail these calls. Should their far end live after all, the next message that reaches it withdraws them."""
         lost = [call_id for call_id in call_ids if call_id in self._callers]
         if lost:
             logger.warning("%d model calls lost their far end: %s", len(lost), error)
         for call_id in lost:
-            if not self._withdraw_unsent(call_id):
-                self._withdrawn.append(call_id)
+            self._withdraw(call_id)
             self._resolve(call_id, LinkLostError(str(error)))
-
-    def _fail(self, call_ids: Iterable[CallId], error: Exception) -> None:
-        for call_id in call_ids:
-            self._resolve(call_id, error)
 
     def _resolve(self, call_id: CallId, outcome: ModelReply | Exception) -> None:
         self._posted.discard(call_id)

@@ -74,7 +74,7 @@ class BudgetAccount(Protocol):
         ...
 
     def audit(self, kind: LedgerKind, key: str, data: JsonObject) -> None:
-        """Add a ledger record; `key` tells it from others of its kind in this run."""
+        """Add a ledger record; `key` distinguishes it from others of its kind in this run."""
         ...
 
 
@@ -226,7 +226,8 @@ class RunBudgets:
             return
         if self._asked is not None:
             amounts = [amount_used(budget, reply, 1) for budget, _ in self._asked.windows]
-            self._settle(self._asked, amounts)
+            charges = self._accounts.charges(self._asked.windows, amounts)
+            self._budget_account.settle(self._asked.reservation_id, charges)
             self._asked = None
         self._note(reply, 1, used, calls)
 
@@ -283,7 +284,8 @@ class RunBudgets:
         windows = self._accounts.windows(counting)
         if windows:
             reserved = self._calls.pop(call_id, None) or self._accounts.reservation(call_id, windows)
-            self._settle(reserved, [1] * len(reserved.windows))
+            charges = self._accounts.charges(reserved.windows, [1] * len(reserved.windows))
+            self._budget_account.settle(reserved.reservation_id, charges)
         for budget in counting:
             if budget.scope is BudgetScope.RUN:
                 used = self._calls_of(budget)
@@ -314,9 +316,6 @@ class RunBudgets:
         return reserved, await self._budget_account.reserve(
             reserved.reservation_id, self._accounts.claims(windows, amounts)
         )
-
-    def _settle(self, reserved: BudgetReservation, amounts: Sequence[int]) -> None:
-        self._budget_account.settle(reserved.reservation_id, self._accounts.charges(reserved.windows, amounts))
 
     def _tell(self, budget: Budget, before: int, after: int) -> None:
         """Add a warning to the ledger for each share of a run's own budget that was reached now."""

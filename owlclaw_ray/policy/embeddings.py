@@ -60,21 +60,24 @@ class BudgetedEmbeddings:
             raise BudgetExhaustedError(f"no account for vectors of {request.model}: ask for them within on_account")
         if account.refusal:
             raise BudgetExhaustedError(account.refusal)
-        reserved = self._reserve(account, request)
+        # a run holds the reservation while a call of its waits, else the agent does
+        accounts = BudgetAccounts(account.agent, account.run_id if account.call else RunId(""), self._clock)
+        reserved = self._reserve(account, accounts, request)
         began = self._clock.monotonic()
         try:
             reply = self._ask(request)
         except Exception:
-            self._close(account, reserved, None)
+            self._close(account, accounts, reserved, None)
             raise
         duration = round((self._clock.monotonic() - began) * 1_000)
         call = EmbeddedCall(request.model, reply.usage, self._clock.now(), duration, reply.failed_attempts)
         account.calls.append(call)
-        self._close(account, reserved, call)
+        self._close(account, accounts, reserved, call)
         return reply
 
-    def _reserve(self, account: EmbeddingAccount, request: EmbeddingRequest) -> BudgetReservation | None:
-        accounts = _accounts(account, self._clock)
+    def _reserve(
+        self, account: EmbeddingAccount, accounts: BudgetAccounts, request: EmbeddingRequest
+    ) -> BudgetReservation | None:
         windows = accounts.windows(each for each in self._budgets(account.agent) if not each.tools)
         if not windows:
             return None
@@ -93,9 +96,14 @@ class BudgetedEmbeddings:
             self._tell(account, answer.use.account, why)
         raise BudgetExhaustedError(why)
 
-    def _close(self, account: EmbeddingAccount, reserved: BudgetReservation | None, call: EmbeddedCall | None) -> None:
+    def _close(
+        self,
+        account: EmbeddingAccount,
+        accounts: BudgetAccounts,
+        reserved: BudgetReservation | None,
+        call: EmbeddedCall | None,
+    ) -> None:
         """Charge what was used, nothing if the call failed; of indexing, which no run records, add a ledger record."""
-        accounts = _accounts(account, self._clock)
         commands: list[Command] = []
         if reserved is not None:
             used = () if call is None else [amount_used(budget, call.usage, 1) for budget, _ in reserved.windows]
@@ -127,11 +135,6 @@ class BudgetedEmbeddings:
         data: JsonObject = {"what": "memories left without vectors", "why": why}
         self._apply([AppendLedger((_record(account, key, LedgerKind.WARNING, self._clock.now(), data),))])
         self._told.add((account.agent, spent))
-
-
-def _accounts(account: EmbeddingAccount, clock: Clock) -> BudgetAccounts:
-    """Return who holds the reservation: the run while a call of its waits, else the agent."""
-    return BudgetAccounts(account.agent, account.run_id if account.call else RunId(""), clock)
 
 
 def _record(

@@ -86,7 +86,7 @@ class DefinitionGovernor:
 
 
 class GovernedRun:
-    """The rules of one run. `budgets` is asked about model calls, and is to learn what they and tool calls used."""
+    """The rules of one run. `budgets` decides about model calls, and must be given what they and tool calls used."""
 
     def __init__(
         self,
@@ -124,14 +124,14 @@ class GovernedRun:
         return ToolError("tool_not_available", message, details={"rule": rule, "reason": why})
 
     def renew(self, definition: AgentDefinition) -> None:
-        """Go by this version of the definition in `forbids` from now on: the run has waited within its activation."""
+        """Use this version of the definition in `forbids` from now on: the run has waited within its activation."""
         self._definition = definition
 
     async def admit(self, tool: ToolDefinition, call_id: ToolCallId) -> ToolError | None:
         """Return why a call must not be made now, or None: then it counts as begun.
 
-        Asked once for each call that is not known to be over, in the order in which they begin. `budgets` is to learn its end, or that
-        it is not made after all. Raises StaleEpochError.
+        To be called once for each call that is not known to be over, in the order in which they begin. `budgets` must be given its
+        end, or that it is not made after all. Raises StaleEpochError.
         """
         self._learn()
         now = self._governor.clock.now().timestamp()
@@ -149,7 +149,7 @@ class GovernedRun:
         return self._definition.governance.limit_of(tool)
 
     def kept(self, state: AgentState) -> AgentState:
-        """Return the agent's state with what the run's calls taught."""
+        """Return the agent's state with the breakers and rates that the run's calls changed."""
         self._learn()
         breakers, paces = self._breakers.kept(), self._paces.kept(self._governor.clock.now().timestamp())
         if breakers == state.breakers and paces == state.paces:

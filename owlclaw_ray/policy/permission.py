@@ -12,13 +12,7 @@ import orjson
 from msgspec import Struct, field
 
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus, Decision
-from owlclaw_ray.domain.approval_entries import (
-    approval_decided,
-    decided_record,
-    granted_record,
-    request_data,
-    requested_record,
-)
+from owlclaw_ray.domain.entries import approval_decided, decided_record, request_data, requested_record
 from owlclaw_ray.domain.governance import Governance
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonObject
@@ -81,7 +75,7 @@ class CallDenied(Struct, frozen=True):
 
 
 class SessionGrants(Struct):
-    """What people allowed an agent for as long as it stays in memory: tools as they were then, each for one target."""
+    """What approvers allowed an agent for as long as it stays in memory: tools as they were then, each for one target."""
 
     _granted: dict[tuple[_ToolIdentity, str], ApprovalId] = field(default_factory=dict)
 
@@ -173,7 +167,7 @@ class ApprovalJournal(Protocol):
         ...
 
     def audit(self, kind: LedgerKind, key: str, data: JsonObject) -> None:
-        """Add a record to the ledger; `key` tells it from others of its kind in this run."""
+        """Add a record to the ledger; `key` distinguishes it from others of its kind in this run."""
         ...
 
 
@@ -189,7 +183,7 @@ class PermissionGate(Struct, frozen=True):
     governance: Governance = field(default_factory=Governance)
 
     def clear(self, call: ToolCall, tool: ToolDefinition) -> CallAllowed | CallDenied | CallNeedsCheck:
-        """Return whether the call may be executed, as far as that can be said without looking closer at it."""
+        """Return whether the call may be executed, as far as that is known without a check of what it would do."""
         verdict, reason = judge(self.policy, tool)
         decision = self.journal.conversation.decided.get(call.call_id)
         match verdict:
@@ -206,13 +200,14 @@ class PermissionGate(Struct, frozen=True):
     async def ask(
         self, call: ToolCall, tool: ToolDefinition, checked: CheckedCall, reason: str, hooks: tuple[JsonObject, ...]
     ) -> CallAllowed | CallDenied | ApprovalRequest:
-        """Return what is known of a call that was looked at, or the request that has to be decided.
+        """Return the decision about a call that was checked, or the request that has to be decided.
 
         An approver in this process is asked at once.
         """
         granted_by = self.grants.covering(tool, checked.target)
         if granted_by is not None:
-            record = granted_record(granted_by, call.call_id, tool.name, checked.target)
+            place = {"approval_id": granted_by, "call_id": call.call_id, "tool": tool.name, "target": checked.target}
+            record = {"what": "granted", **place}
             self.journal.audit(LedgerKind.APPROVAL, f"{call.call_id} granted", record)
             return CallAllowed(checked.arguments, Stage.APPROVED, hooks, checked.target)
         if self.approve is None:
@@ -279,7 +274,7 @@ class PermissionGate(Struct, frozen=True):
         approved = (asked["tool"], asked["description"], asked["permission"], tuple(asked["tags"]), schema)
         if approved != _tool_identity(tool):
             return CallDenied(
-                f"{tool.name} is not what it was when it was approved; a new call of it asks again", hooks
+                f"{tool.name} has changed since it was approved; call it again to ask for a new approval", hooks
             )
         if decision.arguments is not None:
             return CallAllowed(orjson.dumps(decision.arguments).decode(), Stage.EDITED, hooks)
@@ -291,7 +286,7 @@ class PermissionGate(Struct, frozen=True):
 
 
 def _tool_identity(tool: ToolDefinition) -> _ToolIdentity:
-    """Return what people know of a tool when they allow it: another one, of the same name, they did not allow."""
+    """Return what an approver sees of a tool: another tool of the same name was not approved."""
     schema = orjson.dumps(tool.input_schema, option=orjson.OPT_SORT_KEYS)
     return tool.name, tool.description, tool.permission.value, tuple(sorted(tool.tags)), schema
 

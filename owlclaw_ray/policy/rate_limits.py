@@ -23,12 +23,6 @@ def waiting_time(limit: ToolLimit, pace: ToolRate | None, now: float) -> float:
     return max(0.0, wait)
 
 
-def after_call(limit: ToolLimit, pace: ToolRate | None, tool: str, now: float) -> ToolRate:
-    """Return the pace with one more call that begins now."""
-    now = now if pace is None else max(now, pace.at)
-    return ToolRate(tool, max(0.0, _tokens(limit, pace, now) - 1.0), now)
-
-
 def _tokens(limit: ToolLimit, pace: ToolRate | None, now: float) -> float:
     """Return how many calls the bucket holds: it fills up to `calls` in `seconds`."""
     full = float(limit.calls or 0)
@@ -57,7 +51,9 @@ class RateLimiter:
         """Learn that a call begins now."""
         limit = self._governance.limit_of(tool)
         if limit is not None and limit.paced:
-            self._known[tool] = after_call(limit, self._known.get(tool), tool, now)
+            pace = self._known.get(tool)
+            now = now if pace is None else max(now, pace.at)
+            self._known[tool] = ToolRate(tool, max(0.0, _tokens(limit, pace, now) - 1.0), now)
 
     def kept(self, now: float) -> tuple[ToolRate, ...]:
         """Return those that matter still, by name."""

@@ -147,7 +147,8 @@ class Compaction:
             kept = _Kept(turns, conversation.earlier)
         else:
             kept = await self._compacted(conversation, turns, space, share, is_known=room.is_known)
-        self._prune_token_counts(kept, fixed)
+        texts = {*fixed, kept.earlier, *chain(*map(_texts, kept.turns))}
+        self._counted = {text: tokens for text, tokens in self._counted.items() if text in texts}
         return kept.changes(conversation)
 
     async def fewer(self, conversation: Conversation) -> int:
@@ -255,10 +256,6 @@ class Compaction:
         unknown = [text for text in dict.fromkeys(texts) if text not in self._counted]
         if unknown:
             self._counted.update(zip(unknown, await self._count(unknown), strict=True))
-
-    def _prune_token_counts(self, kept: _Kept, fixed: Sequence[str]) -> None:
-        texts = {*fixed, kept.earlier, *chain(*map(_texts, kept.turns))}
-        self._counted = {text: tokens for text, tokens in self._counted.items() if text in texts}
 
     def _sum(self, turns: Sequence[Turn]) -> int:
         return sum(map(self._length, turns))

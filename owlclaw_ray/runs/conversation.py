@@ -10,16 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeAlias
 
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct, convert, field
+from msgspec.structs import asdict, replace
 
 from owlclaw_ray.domain.approval import ApprovalDecision
-from owlclaw_ray.domain.approval_entries import decision_of
-from owlclaw_ray.domain.entries import error_data, finished_result, replied_calls, used
 from owlclaw_ray.domain.governance import CallOutcome
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.model import Message, MessageRole, ModelRoute, route_of
+from owlclaw_ray.domain.model import Message, MessageRole, ModelReply, ModelRoute
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import ToolCall, ToolResult
 from owlclaw_ray.ids import RunId, ToolCallId
@@ -163,7 +161,7 @@ class Conversation(Struct):
             case EntryKind.PROMPT_BUILT:
                 self.system, self.tools = blobs[data["system"]], blobs[data["tools"]].encode()
                 self.visible = tuple(data["visible"])
-                self.route = route_of(data.get("route"))
+                self.route = convert(data.get("route"), ModelRoute | None)
                 self.withheld_skills = tuple(data.get("withheld", {}).items())
                 self.environment = tuple(data.get("environment", {}).items())
                 self.opening = data["user"]
@@ -173,13 +171,13 @@ class Conversation(Struct):
             case EntryKind.CONTEXT_COMPACTED:
                 self._compact(data)
             case EntryKind.MODEL_REPLIED:
+                reply = convert(data, ModelReply)
                 self.turns += 1
-                self.usage += used(data)
-                self.model, self.scripted = data["model"], self.scripted or data["scripted"]
-                self.final_text = data["text"]
-                calls = replied_calls(data)
-                self._join(Message(MessageRole.ASSISTANT, data["text"], calls))
-                self.calls, self.results = {call.call_id: call for call in calls}, {}
+                self.usage += reply.usage
+                self.model, self.scripted = reply.model, self.scripted or reply.scripted
+                self.final_text = reply.text
+                self._join(Message(MessageRole.ASSISTANT, reply.text, reply.tool_calls))
+                self.calls, self.results = {call.call_id: call for call in reply.tool_calls}, {}
                 self.asked, self.decided, self.awaited = {}, {}, {}
                 self.calls_before = self.tool_calls
                 self.known_calls.update(self.calls)
@@ -193,11 +191,11 @@ class Conversation(Struct):
                 self.started.discard(call_id)
                 self.interrupted -= {call_id}
             case EntryKind.APPROVAL_DECIDED:
-                self.decided[ToolCallId(data["call_id"])] = decision_of(data)
+                self.decided[ToolCallId(data["call_id"])] = convert(data, ApprovalDecision)
             case EntryKind.TOOL_STARTED:
                 self.started.add(ToolCallId(data["call_id"]))
             case EntryKind.TOOL_FINISHED:
-                self._finish(data["tool"], finished_result(data), entry.at.timestamp())
+                self._finish(data["tool"], convert(data, ToolResult), entry.at.timestamp())
                 self._embedded(data)
             case _:
                 pass
@@ -218,7 +216,7 @@ class Conversation(Struct):
 
     def _embedded(self, data: JsonObject) -> None:
         if "embeddings" in data:
-            self.usage += used(data)
+            self.usage += convert(data["usage"], Usage)
             self.embeddings += len(data["embeddings"])
 
     def _finish(self, tool: str, result: ToolResult, at: float) -> None:
@@ -254,7 +252,7 @@ class Conversation(Struct):
 
 def content_for_model(result: ToolResult) -> str:
     """Return the text that the model gets for a result: a text as it is, everything else as JSON, either marked if it is suspicious."""
-    return as_reply(result.content if result.error is None else {"error": error_data(result.error)})
+    return as_reply(result.content if result.error is None else {"error": asdict(result.error)})
 
 
 def turns_of(messages: Sequence[Message]) -> list[Turn]:

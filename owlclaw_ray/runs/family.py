@@ -60,7 +60,11 @@ class Family:
         commands = [CancelRun(tenant, run_id, now) for run_id in started]
         for outcome in await self._durable.outcomes(commands) if commands else ():
             if isinstance(outcome, CancelOutcome) and outcome.run is not None and not outcome.run.status.final:
-                signal = self._wake([outcome.run.agent]) if outcome.waited else self._signal(outcome.run)
+                signal = (
+                    self._wake([outcome.run.agent])
+                    if outcome.waited
+                    else self._cancel(outcome.run.agent, outcome.run.run_id)
+                )
                 self._begin(_finished(signal))
 
     async def orphaned(self, run: Run) -> bool:
@@ -83,9 +87,6 @@ class Family:
         untold = await self._store.read(ReleasedRuns())
         await self._tell(untold)
         return len(untold)
-
-    async def _signal(self, run: Run) -> None:
-        await self._cancel(run.agent, run.run_id)
 
     async def _look(self, run: Run, awaited: Sequence[RunId]) -> None:
         runs = [await self._store.read(RunById(run.agent.tenant, run_id)) for run_id in awaited]

@@ -10,8 +10,7 @@ from contextlib import suppress
 
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.approval import ApprovalRequest
-from owlclaw_ray.domain.approval_entries import request_data, requested_record
-from owlclaw_ray.domain.entries import run_finished
+from owlclaw_ray.domain.entries import request_data, requested_record, run_finished
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord

@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 
 import orjson
-from msgspec import Struct, field
+from msgspec import Struct, field, to_builtins
 from msgspec.structs import replace
 
 from owlclaw_ray.counting import counted
@@ -411,7 +411,7 @@ class RunLoop:
                 "user": user,
                 "model": chain[0],
                 "scripted": chain[0].startswith("scripted:"),
-                **({} if chosen is None else {"route": chosen.data()}),
+                **({} if chosen is None else {"route": to_builtins(chosen)}),
                 "visible": list(visible.names),
                 "skills": list(skills),
                 "memories": len(memories),

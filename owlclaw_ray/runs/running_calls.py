@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import CallProgress
@@ -61,7 +61,7 @@ class RunningCalls:
                 "call_id": call_id,
                 "tool": call.tool,
                 "seconds": round(now - call.since, 3),
-                **self._progress.get(call.key, CallProgress()).data(),
+                **to_builtins(self._progress.get(call.key, CallProgress())),
             }
             for call_id, call in self._running.items()
         ]

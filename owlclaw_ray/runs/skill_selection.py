@@ -73,19 +73,15 @@ def select_skills(
     index = _index_of(tuple(skills))
     ranks = index.ranks(trigger)
     ranked = sorted(ranks, key=lambda at: (ranks[at], index.keys[at]))
-    chosen = _fitting((index.skills[at] for at in ranked), limit_tokens, withheld)
+    chosen, left = [], limit_tokens
+    for skill in (index.skills[at] for at in ranked):
+        if skill.tokens <= left and skill.name not in withheld:
+            left -= skill.tokens
+            chosen.append(skill)
     if not chosen:
         others = [each for at, each in enumerate(index.skills) if at not in ranks and each.name not in withheld]
         chosen = others if sum(each.tokens for each in others) <= limit_tokens else []
     return tuple(sorted(chosen, key=lambda skill: (skill.name, skill.path)))
-
-
-def _by_relevance(skills: Sequence[Skill], trigger: Trigger, selected: Collection[Skill]) -> tuple[Skill, ...]:
-    """Return those of the selected skills that have something to do with the trigger, the most relevant first."""
-    index = _index_of(tuple(skills))
-    ranks = index.ranks(trigger)
-    ranked = (index.skills[at] for at in sorted(ranks, key=lambda at: (ranks[at], index.keys[at])))
-    return tuple(skill for skill in ranked if skill in selected)
 
 
 def model_route(definition: AgentDefinition, trigger: Trigger, selected: Collection[Skill]) -> ModelRoute | None:
@@ -99,17 +95,11 @@ def model_route(definition: AgentDefinition, trigger: Trigger, selected: Collect
         return None
     if trigger.task_type in routes:
         return ModelRoute(trigger.task_type, "trigger", routes[trigger.task_type])
-    found = (each for each in _by_relevance(definition.skills, trigger, selected) if each.task_type in routes)
+    index = _index_of(tuple(definition.skills))
+    ranks = index.ranks(trigger)
+    ranked = (index.skills[at] for at in sorted(ranks, key=lambda at: (ranks[at], index.keys[at])))
+    found = (each for each in ranked if each in selected and each.task_type in routes)
     return next((ModelRoute(each.task_type, f"skill {each.name}", routes[each.task_type]) for each in found), None)
-
-
-def _fitting(ranked: Iterable[Skill], limit: int, withheld: Container[str]) -> list[Skill]:
-    chosen = []
-    for skill in ranked:
-        if skill.tokens <= limit and skill.name not in withheld:
-            limit -= skill.tokens
-            chosen.append(skill)
-    return chosen
 
 
 class _Index(Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -87,12 +87,15 @@ class Submissions:
         """Return what to submit; raises UnknownAgentError, DefinitionError, CallbackRefusedError."""
         definition = await self._definitions.get(agent.definition)
         now = self._clock.now()
+        claim = None
+        if idempotency_key is not None:
+            claim = IdempotencyClaim(idempotency_key, body_hash, now + IDEMPOTENCY_WINDOW)
         command = SubmitRun(
             RunId(self._ids.make("run")),
             agent,
             trigger,
             now,
-            _claim(idempotency_key, body_hash, now),
+            claim,
             busy=admission.busy,
             priority=admission.priority,
             deadline=None if admission.deadline is None else now + timedelta(seconds=admission.deadline),
@@ -144,7 +147,3 @@ class Submissions:
 def is_scripted(definition: AgentDefinition) -> bool:
     """Return whether a script and no model answers the definition's agents."""
     return definition.model.chain[0].startswith("scripted:")
-
-
-def _claim(key: str | None, body_hash: str, now: datetime) -> IdempotencyClaim | None:
-    return None if key is None else IdempotencyClaim(key, body_hash, now + IDEMPOTENCY_WINDOW)

@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from typing_extensions import override
 
-from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, ScheduleStatus
+from owlclaw_ray.domain.schedule import ScheduleKind, ScheduleStatus
 from owlclaw_ray.errors import AlarmEngineUnavailableError, RuntimeUnavailableError
 from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.kernel.clock import Clock
@@ -229,9 +229,15 @@ class EngineAlarmClock(AlarmClock):
             found = {each.schedule_id: each for each in await self._store.read(SchedulesByIds(news))}
             for each in news:
                 self._news.pop(each, None)
-                self._note(each, found.get(each))
+                schedule = found.get(each)
+                active = schedule is not None and schedule.status is ScheduleStatus.ACTIVE
+                at = schedule.next_fire_at if schedule is not None and active else None
+                self._expect(each, at)
+                if schedule is None or schedule.kind is not ScheduleKind.HEARTBEAT:
+                    self._unset[each] = at
+                    self._setting.soon()
         now = self._clock.now()
-        due = [each for each, at in self._agenda.items() if self._fires_at(each, at) <= now]
+        due = [each for each, when in self._agenda.items() if self._fires_at(each, when) <= now]
         for start in range(0, len(due), _BATCH):
             batch = due[start : start + _BATCH]
             for each in batch:
@@ -251,15 +257,6 @@ class EngineAlarmClock(AlarmClock):
         self._agenda = {each.schedule_id: each.next_fire_at for each in found if each.next_fire_at is not None}
         self._until = max(self._agenda.values()) if len(found) == _SEEN else until
         self._offset = self._time_of_day()
-
-    def _note(self, schedule_id: ScheduleId, schedule: Schedule | None) -> None:
-        """Note the present state of a schedule."""
-        active = schedule is not None and schedule.status is ScheduleStatus.ACTIVE
-        due = schedule.next_fire_at if schedule is not None and active else None
-        self._expect(schedule_id, due)
-        if schedule is None or schedule.kind is not ScheduleKind.HEARTBEAT:
-            self._unset[schedule_id] = due
-            self._setting.soon()
 
     def _fires_at(self, schedule_id: ScheduleId, due: datetime) -> datetime:
         """Return when it is fired from here unless the engine rings before."""

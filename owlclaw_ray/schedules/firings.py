@@ -260,8 +260,13 @@ class ScheduleFirer:
         plans: list[FiringPlan] = []
         planned = 0
         for schedule in due:
-            plans.append(self._plan(schedule, now))
-            planned += sum(min(tick.count, _MAX_MISSED_TICKS) for tick in plans[-1].ticks)
+            try:
+                plan = plan_firing(schedule, now, self._catch_up, self._late)
+            except Exception as error:
+                logger.exception("schedule %s of %s cannot fire", schedule.schedule_id, schedule.agent)
+                plan = give_up(schedule, None, now, f"it could not be planned: {type(error).__name__}: {error}")
+            plans.append(plan)
+            planned += sum(min(tick.count, _MAX_MISSED_TICKS) for tick in plan.ticks)
             if planned >= _MAX_PLANNED_TICKS:
                 break
         due = due[: len(plans)]
@@ -275,13 +280,6 @@ class ScheduleFirer:
         await self._skip_refused(due, plans, outcomes, now)
         await self._notify(due, outcomes)
         return outcomes
-
-    def _plan(self, schedule: Schedule, now: datetime) -> FiringPlan:
-        try:
-            return plan_firing(schedule, now, self._catch_up, self._late)
-        except Exception as error:
-            logger.exception("schedule %s of %s cannot fire", schedule.schedule_id, schedule.agent)
-            return give_up(schedule, None, now, f"it could not be planned: {type(error).__name__}: {error}")
 
     async def _skip_refused(
         self, due: Sequence[Schedule], plans: Sequence[FiringPlan], outcomes: Sequence[Outcome], now: datetime

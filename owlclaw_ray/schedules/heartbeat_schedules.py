@@ -29,8 +29,7 @@ logger = logging.getLogger(__name__)
 class HeartbeatScheduler:
     """Creates a heartbeat schedule for each agent whose definition has heartbeats. Those of other agents end with their next beat.
 
-    An agent that another agent ever asked for a run has none: it is there for its assignments, not for events.
-
+    An agent that another agent started has none: it exists for its assignments, not for events.
     A cancelled schedule stays cancelled until the definition's interval changes.
     """
 
@@ -44,7 +43,10 @@ class HeartbeatScheduler:
         """
         wanted: dict[AgentRef, Heartbeat] = {}
         for name in await self._definitions.names():
-            heartbeat = await self._heartbeat(name)
+            try:
+                heartbeat = (await self._definitions.get(name)).heartbeat
+            except OwlClawError:
+                continue
             if heartbeat is not None:
                 agents = await self._store.read(AgentsOfDefinition(name, _MAX_AGENTS))
                 wanted |= dict.fromkeys([AgentRef.parse(name), *agents], heartbeat)
@@ -79,12 +81,6 @@ class HeartbeatScheduler:
                         logger.error("%s has no heartbeats yet; creating them is retried: %s", agent, refused)
             missing, number = over, number + 1
         return made
-
-    async def _heartbeat(self, name: str) -> Heartbeat | None:
-        try:
-            return (await self._definitions.get(name)).heartbeat
-        except OwlClawError:
-            return None
 
 
 def _schedule(agent: AgentRef, heartbeat: Heartbeat, number: int, now: datetime) -> Schedule:

@@ -87,7 +87,9 @@ class RunUpdates:
             key for key, box in self._boxes.items() if not box.listening and now - box.heard > _TIMEOUT_SECONDS
         ]:
             logger.info("nobody asks for the news of %s any more", other)
-            self._forget(other)
+            forgotten = self._boxes.pop(other)
+            for run_id in tuple(forgotten.runs):
+                self._drop(other, forgotten, run_id)
         self._boxes[box_id] = _Box(now)
 
     async def follow(self, box_id: SubscriptionId, added: Sequence[RunId], dropped: Sequence[RunId]) -> bool:
@@ -120,11 +122,6 @@ class RunUpdates:
         changed, box.changed = box.changed, {}
         box.news.clear()
         return tuple(changed)
-
-    def _forget(self, box_id: SubscriptionId) -> None:
-        box = self._boxes.pop(box_id)
-        for run_id in tuple(box.runs):
-            self._drop(box_id, box, run_id)
 
     def _drop(self, box_id: SubscriptionId, box: _Box, run_id: RunId) -> None:
         box.runs.discard(run_id)

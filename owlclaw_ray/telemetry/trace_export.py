@@ -23,9 +23,9 @@ from owlclaw_ray.telemetry.tracing.api import Cursor, ReceiverError, RefusedTrac
 BATCH = 128
 """Runs in a delivery."""
 POLL_SECONDS = 1.0
-"""How often the store is looked at while nothing ends."""
+"""How often the store is polled while nothing ends."""
 _LOOKS = 16
-"""How often, while the buffer is full and as much again ends, it is looked how many wait."""
+"""How often the waiting runs are counted while the buffer is full and as many runs again end."""
 _RETRY = RetryPolicy(base=1.0, cap=30.0)
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class ExportCounts(Struct, frozen=True):
     failures: int = 0
     """Deliveries that did not get through."""
     waiting: int = 0
-    """Runs whose traces wait, as far as is known: it is looked at when a delivery fails, and when there may be too many."""
+    """Runs whose traces wait, as last counted: when a delivery failed, or when there might be too many."""
 
 
 class TraceExport:
@@ -65,7 +65,7 @@ class TraceExport:
         self._positions: dict[Chain, int] = {}
         self._saved: Mapping[Chain, int] = {}
         self._looks_at = buffer_runs
-        """Records behind at which it is looked whether too many runs wait: they have several records each."""
+        """Records behind at which the waiting runs are counted: each has several records."""
         self._failed = 0
         """Deliveries in a row."""
         self._records_per_run = 1.0

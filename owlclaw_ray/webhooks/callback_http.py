@@ -64,10 +64,16 @@ class HttpCallbackSender(CallbackSender):
             raise RefusedAddressError(f"the address {problem}")
         parts = httpx.URL(url)
         name = parts.raw_host.decode("ascii")
-        address = await self._address(name, parts.port or (443 if parts.scheme == "https" else 80))
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        found = await asyncio.get_running_loop().getaddrinfo(name, port, type=socket.SOCK_STREAM)
+        addresses = [str(sockaddr[0]) for _, _, _, _, sockaddr in found]
+        for each in addresses:
+            refusal = self._rules.refusal(each)
+            if refusal:
+                raise RefusedAddressError(f"{name} {refusal}")
         request = self._http.build_request(
             "POST",
-            parts.copy_with(host=address),
+            parts.copy_with(host=addresses[0]),
             headers={**headers, "host": urlsplit(url).netloc},
             content=body,
             extensions={"sni_hostname": name},
@@ -77,13 +83,3 @@ class HttpCallbackSender(CallbackSender):
         pause = response.headers.get("retry-after", "")
         retry_after = min(float(pause), _MAX_PAUSE) if pause.isascii() and pause.isdecimal() else None
         return CallbackAnswered(response.status_code, retry_after)
-
-    async def _address(self, name: str, port: int) -> str:
-        """Return an address of the host; raises RefusedAddressError if any of them may not be reached, OSError if it has none."""
-        found = await asyncio.get_running_loop().getaddrinfo(name, port, type=socket.SOCK_STREAM)
-        addresses = [str(sockaddr[0]) for _, _, _, _, sockaddr in found]
-        for each in addresses:
-            refusal = self._rules.refusal(each)
-            if refusal:
-                raise RefusedAddressError(f"{name} {refusal}")
-        return addresses[0]

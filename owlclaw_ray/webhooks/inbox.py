@@ -88,6 +88,7 @@ class WebhookInbox:
         if why:
             await self._refuse(tenant, source, why, now)
             raise WebhookRefusedError(source, why)
+        text = body.decode(errors="replace")
         kept: JsonObject = {name: headers[name] for name in sorted(self._headers[source]) if name in headers}
         delivery = Delivery(
             self._delivery_id(known, tenant, headers, body),
@@ -97,8 +98,8 @@ class WebhookInbox:
             now,
             DeliveryStatus.TRIGGERED,
             headers=kept,
-            body=body.decode(errors="replace"),
-            whole=_is_text(body),
+            body=text,
+            whole=text.encode() == body,
         )
         return await self._process(known, delivery, body, headers.get(HEADER))
 
@@ -227,11 +228,3 @@ class WebhookInbox:
         if not isinstance(outcome, DeliveryStored):
             raise StoreUnavailableError(f"the webhook was not stored: {outcome}")
         return outcome
-
-
-def _is_text(body: bytes) -> bool:
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

@@ -62,6 +62,7 @@ def test_traces_go_where_the_settings_say_and_else_where_the_environment_says(tm
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "localhost:4318"}, "leads to 'localhost:4318/v1/traces', which is no address"),
         (COLLECTOR | {"OWLCLAW_TRACING__HEADERS": '{"a": "${GONE}"}'}, "needs the variable GONE, which is not set"),
         (COLLECTOR | {"OWLCLAW_TRACING__HEADERS": '{"a": "${ gone}"}'}, r"has a \$\{ in a that names no variable"),
+        (COLLECTOR | {"OWLCLAW_TRACING__HEADERS": '{"a b": "c"}'}, "has 'a b', which is no name of a header"),
         (
             {"OWLCLAW_TRACING__EXPORT": "off", "OWLCLAW_TRACING__ENDPOINT": "http://c"},
             "has an endpoint, which export off does not use",

@@ -37,6 +37,7 @@ from tests.contracts.store_budget_contract import BudgetContract
 from tests.contracts.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, entries, one, submission
 from tests.contracts.store_family_contract import FamilyContract, TaskContract
 from tests.contracts.store_follower_contract import AgentPagesContract, FollowingContract
+from tests.contracts.store_lease_contract import LeaseContract
 from tests.contracts.store_ledger_contract import LedgerContract
 from tests.contracts.store_schedule_contract import ScheduleContract
 from tests.contracts.store_webhook_contract import (
@@ -433,6 +434,7 @@ class StoreContract(
     CallbackContract,
     TaskContract,
     LedgerContract,
+    LeaseContract,
     ClaimingActivationContract,
     BudgetContract,
     FollowingContract,

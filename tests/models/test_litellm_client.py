@@ -142,6 +142,17 @@ async def test_calls_without_ids_or_with_used_ones_get_ids_of_their_own(client, 
     assert all(ids)
 
 
+async def test_calls_that_a_server_streams_under_one_index_stay_apart(client, server):
+    named = [{"function": {"name": name, "arguments": "{}"}, "index": 0, "id": name} for name in ("recall", "remember")]
+    deltas = [({"tool_calls": [call]}, None) for call in named] + [({}, "tool_calls")]
+    chunks = [{"id": "c", "model": MODEL, "choices": [{"index": 0, "delta": d, "finish_reason": f}]} for d, f in deltas]
+    server.enqueue(Raw(b"".join(b"data: " + orjson.dumps(chunk) + b"\n\n" for chunk in chunks) + b"data: [DONE]\n\n"))
+
+    reply = await client.complete(question(stream=True), MODEL)
+
+    assert [(call.name, call.arguments) for call in reply.tool_calls] == [("recall", "{}"), ("remember", "{}")]
+
+
 @BOTH
 async def test_a_rate_limit_is_an_outage_with_the_provider_s_wish(client, server, stream):
     server.enqueue(CannedFailure(429, "slow down", {"Retry-After": "7"}))

@@ -290,7 +290,7 @@ async def test_what_was_approved_is_the_tool_as_it_was(agents, tmp_path, mail):
     result = await decided_in_another_runtime(agents, tmp_path, other, approval_id, accepted)
 
     assert result["error"]["type"] == "denied"
-    assert "mail.send is not what it was when it was approved" in result["error"]["message"]
+    assert "mail.send has changed since it was approved" in result["error"]["message"]
     assert sent == []
 
 

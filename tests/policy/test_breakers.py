@@ -57,6 +57,12 @@ def test_errors_that_are_not_the_capabilitys_own_do_not_count(error):
         assert rules.call("shop.pay", error) == ""
 
 
+def test_a_command_that_the_caller_chose_and_that_fails_does_not_count():
+    rules = Rules(Governance(breaker=RULE), tool("code.run_command"))
+    for _ in range(9):
+        assert rules.call("code.run_command", "command_failed") == ""
+
+
 async def test_a_half_open_breaker_lets_one_call_pass_whose_success_closes_it():
     rules = governed()
     break_it(rules)

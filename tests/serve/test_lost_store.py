@@ -97,7 +97,7 @@ async def test_doctor_says_of_a_store_that_was_moved_away_or_replaced_what_the_r
         assert "opens and is sound" in found[0].message
     for found, said in ((moved, "was deleted or moved away"), (replaced, "was replaced by another file")):
         assert [each.level.value for each in found] == ["FAIL"]
-        assert f"process {os.getpid()}, which serves {url}, has it open, and says: " in found[0].message
+        assert f"process {os.getpid()}, which serves {url}, has it open, and reports: " in found[0].message
         assert f"{data_dir / 'owlclaw.db'} {said} while the runtime uses it" in found[0].message
         assert "damaged" not in found[0].message
 

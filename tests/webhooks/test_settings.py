@@ -69,6 +69,16 @@ def test_a_machine_that_lacks_the_secret_of_a_source_serves_the_others(tmp_path)
     assert str(problem) == "webhooks.sources.shop: the variable SHOP is not set (set it where the runtime is started)"
 
 
+def test_a_source_with_a_secret_that_is_not_of_its_form_has_none(tmp_path):
+    (shop,) = load(tmp_path, f"{SOURCE}      secret_encoding: base64\n").webhook_sources
+
+    (source,), (problem,) = filled_sources((shop,), ENVIRON | {"SHOP": KEY, "SHOP_OLD": "no base64!"})
+
+    assert source.secrets == ()
+    expected = "${SHOP_OLD} is empty, or not of the form that secret_encoding says"
+    assert str(problem) == f"webhooks.sources.shop: {expected}"
+
+
 def test_a_source_that_delivers_to_heartbeats_says_nothing_of_runs(tmp_path):
     source = SOURCE.replace("      busy: coalesce\n      priority: 3\n      callback_url: https://example.org/\n", "")
     settings = load(tmp_path, f"{source}      deliver: heartbeat\n")

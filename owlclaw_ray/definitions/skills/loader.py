@@ -124,7 +124,10 @@ def _parsed(frontmatter: str, shown: str) -> tuple[YamlDocument, Frontmatter]:
     except ValidationError as error:
         places = [each["loc"] for each in error.errors()]
         problems = model_problems(error, Frontmatter, lambda path: document.where(_written(path)))
-        raise ConfigurationError(list(map(_with_rule, problems, places))) from error
+        own = (place[:2] if place[0] == "owlclaw" else place[:1] for place in places)
+        rules = (".".join(map(str, place)) for place in own)
+        ruled = [replace(problem, rule=rule) for problem, rule in zip(problems, rules, strict=True)]
+        raise ConfigurationError(ruled) from error
 
 
 def _written(path: Sequence[str | int]) -> KeyPath:
@@ -133,11 +136,6 @@ def _written(path: Sequence[str | int]) -> KeyPath:
     return (
         (*parts[:2], *parts[3:]) if parts[:2] == ("owlclaw", "env") and parts[2:3] in {(NAMES,), (VALUES,)} else parts
     )
-
-
-def _with_rule(problem: Problem, path: Sequence[str | int]) -> Problem:
-    own = path[:2] if path[0] == "owlclaw" else path[:1]
-    return replace(problem, rule=".".join(map(str, own)))
 
 
 def _skill(parsed: Frontmatter, path: Path, text: SkillText, around: SkillConditions) -> Skill:
@@ -183,7 +181,11 @@ def _skill_warnings(raw: str, skill: Skill, parsed: Frontmatter, document: YamlD
     lines = raw.count("\n") + 1
     if lines > MAX_LINES:
         yield Problem(source, f"has {lines} lines", f"move what is over {MAX_LINES} to {REFERENCES}/", "length")
-    yield from _broken_links(raw, Path(skill.path).parent, source)
+    for number, line in enumerate(raw.split("\n"), start=1):
+        for found in _LINK.finditer(line):
+            target = found[1].rstrip(".,;:")
+            if not (Path(skill.path).parent / target).is_file():
+                yield Problem(f"{source}:{number}", f"names {target}, which does not exist", rule="references")
 
 
 def injections(text: str, shown: str) -> Iterator[Problem]:
@@ -191,14 +193,6 @@ def injections(text: str, shown: str) -> Iterator[Problem]:
     for found in inspect(text):
         what = f"looks like {found.attempt.value}" + (f": {found.text!r}" if found.text else "")
         yield Problem(f"{shown}:{found.line}", what, "it is marked, and models are told not to obey it", "injection")
-
-
-def _broken_links(raw: str, folder: Path, source: str) -> Iterator[Problem]:
-    for number, line in enumerate(raw.split("\n"), start=1):
-        for found in _LINK.finditer(line):
-            target = found[1].rstrip(".,;:")
-            if not (folder / target).is_file():
-                yield Problem(f"{source}:{number}", f"names {target}, which does not exist", rule="references")
 
 
 def _read(path: Path, shown: str) -> str:

@@ -188,26 +188,20 @@ class LanceMemory(Indexing):
         account = present_account() or EmbeddingAccount(agent, EmbeddingPurpose.RECALL)
         before = len(account.calls)
         with on_account(account):
-            recall = self._recalled(agent, document, query, limit, tags, timezone=timezone)
+            place = self._place(agent)
+            with place.turn:
+                place.cache.enter(document)
+                days = named_spans(query, self._clock.now(), ZoneInfo(timezone))
+                recall = place.cache.get(query, tags, limit, days)
+                if recall is None:
+                    found = self._found(place, query, limit, tags, days)
+                    if not place.index_migration.migration_target.index.complete:
+                        self._background.note(agent)
+                    elif not found.degraded:
+                        place.cache.put(query, tags, found, days)
+                    recall = replace(found, memories=found.memories[:limit])
         made = tuple(account.calls[before:])
         return replace(recall, embeddings=made) if made else recall
-
-    def _recalled(
-        self, agent: AgentRef, document: MemorySnapshot, query: str, limit: int, tags: Sequence[str], *, timezone: str
-    ) -> Recall:
-        place = self._place(agent)
-        with place.turn:
-            place.cache.enter(document)
-            days = named_spans(query, self._clock.now(), ZoneInfo(timezone))
-            known = place.cache.get(query, tags, limit, days)
-            if known is not None:
-                return known
-            recall = self._found(place, query, limit, tags, days)
-            if not place.index_migration.migration_target.index.complete:
-                self._background.note(agent)
-            elif not recall.degraded:
-                place.cache.put(query, tags, recall, days)
-            return replace(recall, memories=recall.memories[:limit])
 
     def _found(self, place: _Place, query: str, limit: int, tags: Sequence[str], days: Spans) -> Recall:
         among: Mapping[MemoryId, Memory] = place.cache.by_id

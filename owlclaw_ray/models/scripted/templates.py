@@ -85,7 +85,7 @@ def compile_value(value: JsonValue) -> Evaluate:
 
 @lru_cache(maxsize=4096)
 def compile_condition(expression: str) -> Callable[[Variables], bool]:
-    """Return what tells whether the expression (written without braces) holds. Over what is not there nothing holds."""
+    """Return the check of whether the expression (written without braces) holds. About a missing value nothing holds."""
     evaluate = _expression(_LENIENT, expression)
 
     def holds(variables: Variables) -> bool:

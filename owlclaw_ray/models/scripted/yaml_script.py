@@ -166,7 +166,8 @@ class YamlScript:
         """Return the turn's reply, computed from the conversation where it has templates."""
         for rule in self._rules:
             if rule.applies(request):
-                return rule.answer(request)
+                answer = rule.turns[request.turn] if request.turn < len(rule.turns) else rule.then
+                return answer(request)
         trigger = request.trigger
         raise ScriptError(
             f"{self._path}: no rule is for a run of {request.agent_id} with trigger {trigger.kind.value} and focus "
@@ -204,10 +205,6 @@ class _ScriptRule(Struct, frozen=True):
             return all(condition(request) for condition in self.conditions)
         except TemplateError as error:
             raise ScriptError(f"{self.where}.when.payload: {error}") from error
-
-    def answer(self, request: ScriptedRequest) -> ScriptedReply:
-        turn = request.turn
-        return (self.turns[turn] if turn < len(self.turns) else self.then)(request)
 
 
 def _answer(where: str, turn: TurnForm) -> Answer:

@@ -70,7 +70,10 @@ class HatchetAlarms(AlarmEngine):
         seen = 0
         while rows := await self._call(self._page, seen):
             seen += len(rows)
-            found |= {each.metadata.id: alarm for each in rows if (alarm := _alarm(each)) is not None}
+            for each in rows:
+                if schedule_id := (each.additional_metadata or {}).get(_SCHEDULE):
+                    alarm = EngineAlarm(each.metadata.id, ScheduleId(schedule_id), each.trigger_at)
+                    found[alarm.alarm_id] = alarm
         return list(found.values())
 
     @override
@@ -136,8 +139,3 @@ class HatchetAlarms(AlarmEngine):
         except (HTTPError, OSError, ValueError) as error:
             message = f"Hatchet at {self._options.api_url} sent an invalid answer: {type(error).__name__}"
             raise AlarmEngineUnavailableError(message) from error
-
-
-def _alarm(row: ScheduledWorkflows) -> EngineAlarm | None:
-    schedule_id = (row.additional_metadata or {}).get(_SCHEDULE)
-    return EngineAlarm(row.metadata.id, ScheduleId(schedule_id), row.trigger_at) if schedule_id else None

@@ -115,7 +115,9 @@ class WorkerSupervisor:
 
     async def _launch(self) -> tuple[Process, asyncio.Task[None]]:
         """Return the worker's process, and the task that answers its rings."""
-        self.health_port = _free_port()
+        with socket.socket() as listening:
+            listening.bind(("127.0.0.1", 0))
+            self.health_port = listening.getsockname()[1]
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -171,10 +173,3 @@ async def probe_worker(port: int) -> WorkerHealth:
     except httpx.HTTPError:
         return WorkerHealth.SILENT
     return WorkerHealth.WELL if response.status_code == httpx.codes.OK else WorkerHealth.TROUBLED
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port

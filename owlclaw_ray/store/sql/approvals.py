@@ -8,7 +8,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus, Decision
-from owlclaw_ray.domain.approval_entries import approval_decided, decided_record
+from owlclaw_ray.domain.entries import approval_decided, decided_record
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunStatus
@@ -54,7 +54,7 @@ def await_approvals(store: WorkingSet, command: AwaitApprovals) -> RunWaiting | 
     if run.cancel_requested:
         return appended(run)
     for request in command.requests:
-        store.add_approval(Approval(request))
+        store.put_approval(Approval(request))
     run.status = RunStatus.WAITING
     store.changed_run(run)
     return RunWaiting()
@@ -123,7 +123,7 @@ def go_on(store: WorkingSet, run: RunRow) -> None:
 
 
 def _change(store: WorkingSet, approval: Approval, at: int) -> None:
-    store.change_approval(approval)
+    store.put_approval(approval)
     request = approval.request
     record_id = RecordId(derived_id("rec", request.run_id, "approval", request.approval_id, "decided"))
     agent, data = request.agent, decided_record(approval)

@@ -38,6 +38,7 @@ from owlclaw_ray.store.sql.failures import FailureAction, explain, failure_of
 from owlclaw_ray.store.sql.loader import Loader
 from owlclaw_ray.store.sql.row_codecs import ENTRY_COLUMNS, entry_of
 from owlclaw_ray.store.sql.schema import blobs, journal, payload_left, runs, small_payload
+from owlclaw_ray.store.sql.working_set import RowChange
 from owlclaw_ray.store.sql.writer import Writer
 
 _SUBJECTS = (approvals, budgets, cancellation, cluster_lease, run_lifecycle, schedules, submission, waits, webhooks)
@@ -79,11 +80,13 @@ class Applier:
         needs = needs_of(commands)
         store = self._loader.load(connection, needs)
         answers = [apply(store, command) for command in commands]
-        self._writer.write(connection, store.changes)
+        self._writer.write(connection, store)
         self._registered |= needs.registered.keys()
-        self._grown.update(row[0] for row in store.changes.journal)
-        self._grown |= store.changes.forgotten_journals
-        self._changed_schedules |= store.changes.new_schedules.keys() | store.changes.schedules.keys()
+        self._grown.update(run_id for run_id, _ in store.changes[RowChange.ENTRY])
+        self._grown |= store.changes[RowChange.REMOVED_JOURNAL].keys()
+        self._changed_schedules |= (
+            store.changes[RowChange.NEW_SCHEDULE].keys() | store.changes[RowChange.SCHEDULE].keys()
+        )
         late = [answer for answer in answers if isinstance(answer, _LATE)]
         texts = self._read_texts(connection, late) if late else BatchTexts()
         return [answer.complete(texts) if isinstance(answer, _LATE) else answer for answer in answers]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.entries import run_finished
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
@@ -54,12 +53,9 @@ def _end_queued(store: WorkingSet, run: RunRow, at: int) -> None:
     run.result = dump(result)
     store.changed_run(run)
     store.agents[run.agent].leave(run)
-    store.record((_end_record(agent_of(run.agent), run, data, at),))
-
-
-def _end_record(agent: AgentRef, run: RunRow, data: dict[str, object], at: int) -> LedgerRecord:
-    record_id, run_id = RecordId(_end_record_id(run.run_id)), RunId(run.run_id)
-    return LedgerRecord(record_id, agent.tenant, agent.agent_id, run_id, LedgerKind.RUN, from_micros(at), data)
+    agent, record_id, run_id = agent_of(run.agent), RecordId(_end_record_id(run.run_id)), RunId(run.run_id)
+    kind, moment = LedgerKind.RUN, from_micros(at)
+    store.record((LedgerRecord(record_id, agent.tenant, agent.agent_id, run_id, kind, moment, data),))
 
 
 def _end_record_id(run_id: str) -> str:

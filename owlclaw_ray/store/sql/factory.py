@@ -29,7 +29,8 @@ async def open_store(
 
     `writer` names the ledger chains that this store writes: one name for each process that writes at the same time, the
     same name again after a restart. `redactor` takes secrets out of ledger records before they are written; None: one that knows
-    the usual forms of secrets. With a `cluster` agents are claimed only while it holds the lease (see HoldLease). With `must_exist` no file is made: one that is not there is unavailable. Raises ConfigurationError
+    the usual forms of secrets. With a `cluster` agents are claimed only while it holds the lease, see HoldLease. With `must_exist` no
+    file is made: one that is not there is unavailable. Raises ConfigurationError
     for what has to be put right by hand (a read-only or impossible path, a file that is no database, a wrong password, a missing
     database, a database of a newer version or of a development version, an unsupported URL) and StoreUnavailableError for what
     may pass (a server that does not answer).

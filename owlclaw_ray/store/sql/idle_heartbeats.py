@@ -8,15 +8,15 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.schedule import Tick
 from owlclaw_ray.store.commands import IdleHeartbeat
-from owlclaw_ray.store.sql.working_set import RunRow, WorkingSet
+from owlclaw_ray.store.sql.working_set import RowChange, RunRow, WorkingSet
 
 
 def keep_one_idle(store: WorkingSet, run: RunRow, beat: IdleHeartbeat) -> None:
     """Put an idle heartbeat in the place of the agent's last one; its due time joins that one's tick, if it follows it."""
-    store.changes.forgotten_journals.add(run.run_id)
+    store.remove(RowChange.REMOVED_JOURNAL, (run.run_id,))
     if beat.replaces is None or beat.replaces == run.run_id:
         return
-    store.changes.removed_runs.add(beat.replaces)
+    store.remove(RowChange.REMOVED_RUN, (beat.replaces,))
     before, tick = store.run_ticks.pop(beat.replaces, None), store.run_ticks.get(run.run_id)
     if before is None:
         return
@@ -31,7 +31,7 @@ def keep_one_idle(store: WorkingSet, run: RunRow, beat: IdleHeartbeat) -> None:
         count=before.count + tick.count,
     )
     store.change_tick(joined)
-    store.changes.removed_ticks.add(tick.firing_id)
+    store.remove(RowChange.REMOVED_TICK, (tick.firing_id,))
     store.run_ticks[run.run_id] = joined
 
 

@@ -7,7 +7,8 @@ accounts of budgets, accounts by name, callbacks by id. Deliveries are locked wi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Integer, Label, bindparam, func, literal_column, null, select
@@ -53,6 +54,7 @@ from owlclaw_ray.store.sql.schema import (
     webhook_deliveries,
 )
 from owlclaw_ray.store.sql.working_set import (
+    LEASE_ROW,
     AccountRow,
     AgentRow,
     KeyRow,
@@ -172,6 +174,8 @@ class Loader:
         reserved = select(*budget_reservations.c)
         self._lease = select(cluster_lease.c.cluster, cluster_lease.c.generation, cluster_lease.c.beats)
         self._locked_lease = dialect.locking(self._lease)
+        nobody = {"id": LEASE_ROW, "cluster": "", "generation": 0, "beats": 0}
+        self._new_lease = dialect.insert(cluster_lease).values(nobody).on_conflict_do_nothing()
         self._reservations = reserved.where(among(budget_reservations.c.reservation_id, "ids"))
         self._reservations_of_runs = reserved.where(among(budget_reservations.c.run_id, "ids"))
 
@@ -179,25 +183,28 @@ class Loader:
         """Lock and return what these needs name."""
         store = WorkingSet(cluster=self._cluster)
         if needs.changes_lease or (self._cluster and needs.claims_agents):
-            lease = self._locked_lease if needs.changes_lease else self._lease
-            store.lease = ClusterLease(*connection.execute(lease).one())
+            if needs.changes_lease:
+                connection.execute(self._new_lease)
+            lease = connection.execute(self._locked_lease if needs.changes_lease else self._lease).one_or_none()
+            store.lease = ClusterLease() if lease is None else ClusterLease(*lease)
+        rows = partial(self._rows, connection)
         self._lock_agents(connection, needs, store)
         self._load_schedules(connection, needs, store)
-        if needs.runs:
-            self._take_runs(store, self._many(connection, self._runs, needs.runs))
-        if needs.takes or needs.looks:
-            self._load_queues(connection, needs, store)
-        self._load_approvals(connection, needs, store)
-        self._load_tasks(connection, needs, store)
-        if needs.merges:
-            self._load_mergeable(connection, needs, store)
-        if needs.counted:
-            self._count_queues(connection, needs, store)
-        self._load_keys(connection, needs, store)
+        self._take_runs(store, rows(self._runs, needs.runs))
+        self._load_queues(connection, needs, store)
+        waiting = [run.run_id for run in store.runs.values() if run.status is RunStatus.WAITING]
+        for row in (*rows(self._approvals, needs.approvals), *rows(self._pending, waiting)):
+            store.approvals[row.approval_id] = approval_of(row)
+        for row in rows(self._tasks, needs.tasks):
+            store.tasks[row.task_id] = PutRow(TASKS.fact(row), row.created_at, from_micros(row.updated_at))
+        if needs.keys or needs.deliveries:
+            self._dialect.lock_keys(connection, needs.keys | needs.deliveries)
+        store.keys = {key: KeyRow(*row) for key, *row in rows(self._keys, needs.keys)}
+        deliveries = map(DELIVERIES.fact, rows(self._deliveries, needs.deliveries))
+        store.deliveries = {each.delivery_id: each for each in deliveries}
         self._load_budgets(connection, needs, store)
-        if needs.callbacks:
-            known = map(CALLBACKS.fact, self._many(connection, self._callbacks, needs.callbacks))
-            store.callbacks = {each.callback_id: each for each in known}
+        callbacks_ = map(CALLBACKS.fact, rows(self._callbacks, needs.callbacks))
+        store.callbacks = {each.callback_id: each for each in callbacks_}
         if needs.records:
             found = connection.execute(self._records, self._dialect.pairs(needs.records))
             store.records.update((row[0], row[1]) for row in found)
@@ -211,39 +218,30 @@ class Loader:
             self._known_agents.clear()
         self._known_agents |= agents_
 
-    def _many(self, connection: Connection, statement: Any, ids: Iterable[str]) -> Iterable[Any]:
-        return connection.execute(statement, {"ids": self._dialect.ids(ids)})
+    def _rows(self, connection: Connection, statement: Any, ids: Collection[str]) -> Iterable[Any]:
+        return connection.execute(statement, {"ids": self._dialect.ids(ids)}) if ids else ()
 
     def _lock_agents(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
+        rows, keys = partial(self._rows, connection), set(needs.agents)
         new = sorted(needs.registered.keys() - self._known_agents)
         if new:
             connection.execute(self._register, [_new_agent(key, needs.registered[key]) for key in new])
-        keys = set(needs.agents)
-        if needs.cancelled:
-            keys.update(row[0] for row in self._many(connection, self._agents_of_runs, needs.cancelled))
-        if needs.fired:
-            keys.update(row[0] for row in self._many(connection, self._agents_of_schedules, needs.fired))
-        if needs.settled:
-            for agent, run_id in self._many(connection, self._places, needs.settled):
-                keys.add(agent)
-                needs.runs.add(run_id)
-        if keys:
-            for row in self._many(connection, self._agents, keys):
-                store.agents[row[0]] = AgentRow(*row)
+        keys.update(row[0] for row in rows(self._agents_of_runs, needs.cancelled))
+        keys.update(row[0] for row in rows(self._agents_of_schedules, needs.fired))
+        for agent, run_id in rows(self._places, needs.settled):
+            keys.add(agent)
+            needs.runs.add(run_id)
+        store.agents = {row[0]: AgentRow(*row) for row in rows(self._agents, keys)}
 
     def _load_schedules(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
-        if needs.schedules:
-            found = map(SCHEDULES.fact, self._many(connection, self._schedules, needs.schedules))
-            store.schedules = {schedule.schedule_id: schedule for schedule in found}
-        if needs.firings:
-            store.firings.update(row[0] for row in self._many(connection, self._store_firer, needs.firings))
-        if needs.ticked:
-            store.run_ticks = {
-                tick.run_id: tick for tick in map(TICKS.fact, self._many(connection, self._ticks, needs.ticked))
-            }
-        if needs.limited:
-            for agent, number in self._many(connection, self._open_schedules, needs.limited):
-                store.agents[agent].open_schedules = number
+        """Load schedules, and note the runs of those that are followed."""
+        rows = partial(self._rows, connection)
+        known = map(SCHEDULES.fact, rows(self._schedules, needs.schedules))
+        store.schedules = {schedule.schedule_id: schedule for schedule in known}
+        store.firings = {row[0] for row in rows(self._store_firer, needs.firings)}
+        store.run_ticks = {tick.run_id: tick for tick in map(TICKS.fact, rows(self._ticks, needs.ticked))}
+        for agent, number in rows(self._open_schedules, needs.limited):
+            store.agents[agent].open_schedules = number
         if needs.followed:
             ids = self._dialect.ids
             owners = {agent_key(each.agent) for each in store.schedules.values()}
@@ -254,72 +252,47 @@ class Loader:
                 needs.cancelled.add(run_id)
 
     def _load_queues(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
+        """Load what is queued, and what is begun, as far as the batch may need it; `recorded_calls` where a run is resumed."""
+        ids, rows = self._dialect.ids, partial(self._rows, connection)
         asked = needs.takes.keys() | needs.looks
-        depth = needs.removals + bool(needs.looks)
-        parameters = {"agents": self._dialect.ids(asked), "depth": depth}
-        for run in self._take_runs(store, connection.execute(self._queued, parameters)):
-            store.agents[run.agent].queue.append(run)
+        if asked:
+            parameters = {"agents": ids(asked), "depth": needs.removals + bool(needs.looks)}
+            for run in self._take_runs(store, connection.execute(self._queued, parameters)):
+                store.agents[run.agent].queue.append(run)
         resumed = set()
-        for run in self._take_runs(store, self._many(connection, self._running, asked)):
+        for run in self._take_runs(store, rows(self._running, asked)):
             store.agents[run.agent].running = run
             if run.status is RunStatus.WAITING or needs.claims.get(run.agent, set()) - {run.claimed_epoch}:
                 run.recorded_calls = 0
                 resumed.add(run.run_id)
-        if resumed:
-            for run_id, number in self._many(connection, self._recorded_calls, resumed):
-                store.runs[run_id].recorded_calls = number
-
-    def _load_approvals(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
-        waiting = [run.run_id for run in store.runs.values() if run.status is RunStatus.WAITING]
-        for statement, ids in ((self._approvals, needs.approvals), (self._pending, waiting)):
-            if ids:
-                found = map(approval_of, self._many(connection, statement, ids))
-                store.approvals.update((each.request.approval_id, each) for each in found)
-
-    def _load_tasks(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
-        if needs.tasks:
-            for row in self._many(connection, self._tasks, needs.tasks):
-                store.tasks[row.task_id] = PutRow(TASKS.fact(row), row.created_at, from_micros(row.updated_at))
-
-    def _load_mergeable(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
-        ids = self._dialect.ids
-        parameters = {"agents": ids(needs.merges), "ids": ids(needs.merge_keys)}
-        for run in self._take_runs(store, connection.execute(self._mergeable, parameters)):
-            assert run.merge_key is not None
-            store.mergeable[run.agent, run.merge_key] = run
-
-    def _count_queues(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
-        bound = needs.queue_limit + needs.removals
-        parameters = {"agents": self._dialect.ids(needs.counted), "bound": bound}
-        for agent, number in connection.execute(self._queue_lengths, parameters):
-            store.agents[agent].queued = number
-
-    def _load_keys(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
-        locked = needs.keys | needs.deliveries
-        if locked:
-            self._dialect.lock_keys(connection, locked)
-        if needs.keys:
-            for key, *row in self._many(connection, self._keys, needs.keys):
-                store.keys[key] = KeyRow(*row)
-        if needs.deliveries:
-            found = map(DELIVERIES.fact, self._many(connection, self._deliveries, needs.deliveries))
-            store.deliveries = {each.delivery_id: each for each in found}
+        for run_id, number in rows(self._recorded_calls, resumed):
+            store.runs[run_id].recorded_calls = number
+        if needs.merges:
+            parameters = {"agents": ids(needs.merges), "ids": ids(needs.merge_keys)}
+            for run in self._take_runs(store, connection.execute(self._mergeable, parameters)):
+                assert run.merge_key is not None
+                store.mergeable[run.agent, run.merge_key] = run
+        if needs.counted:
+            parameters = {"agents": ids(needs.counted), "bound": needs.queue_limit + needs.removals}
+            for agent, number in connection.execute(self._queue_lengths, parameters):
+                store.agents[agent].queued = number
 
     def _load_budgets(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
+        rows = partial(self._rows, connection)
         ending = {run_id for run_id in needs.finished if run_id in store.runs and store.runs[run_id].reserves}
-        rows: dict[tuple[str, str], ReservationRow] = {}
-        for statement, ids in ((self._reservations, needs.reservations), (self._reservations_of_runs, ending)):
-            if ids:
-                rows.update(((row[0], row[1]), ReservationRow(*row)) for row in self._many(connection, statement, ids))
-        for row in rows.values():
+        found = (*rows(self._reservations, needs.reservations), *rows(self._reservations_of_runs, ending))
+        reserved = {(row[0], row[1]): ReservationRow(*row) for row in found}
+        for row in reserved.values():
             store.reservations.setdefault(row.reservation_id, []).append(row)
         if needs.accounts:
-            new = [_new_account(account, expiry) for account, expiry in sorted(needs.accounts.items())]
+            unused = {"new_used": 0, "new_reserved": 0, "new_alerted": 0}
+            new = [
+                {"new_account": account, "new_expires_at": expires_at, **unused}
+                for account, expires_at in sorted(needs.accounts.items())
+            ]
             connection.execute(self._open_accounts, new)
-        accounts = needs.accounts.keys() | needs.charged | {row.account for row in rows.values()}
-        if accounts:
-            for each in self._many(connection, self._accounts, accounts):
-                store.accounts[each[0]] = AccountRow(*each)
+        accounts = needs.accounts.keys() | needs.charged | {row.account for row in reserved.values()}
+        store.accounts = {row[0]: AccountRow(*row) for row in rows(self._accounts, accounts)}
 
     def _take_runs(self, store: WorkingSet, rows: Iterable[Any]) -> list[RunRow]:
         taken = []
@@ -332,10 +305,6 @@ class Loader:
                 run.trigger, run.payload, run.payload_left = row.trigger, row.payload, row.payload_left
             taken.append(run)
         return taken
-
-
-def _new_account(account: str, expires_at: int | None) -> dict[str, Any]:
-    return {"new_account": account, "new_used": 0, "new_reserved": 0, "new_alerted": 0, "new_expires_at": expires_at}
 
 
 def _new_agent(key: str, at: int) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from sqlalchemy.sql.schema import Table
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus
-from owlclaw_ray.domain.approval_entries import decision_data, request_data
 from owlclaw_ray.domain.callback import Callback
+from owlclaw_ray.domain.entries import decision_data, request_data
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.schedule import Schedule, Tick

@@ -211,7 +211,8 @@ def _submit(
                 reason = f"queue full: the agent had {counted(limit, 'queued run')} (limits.queued_runs)"
             case AgentBusy(busy_with):
                 reason = f"the agent was busy with {busy_with}"
-    return None, tuple(_skipped(tick, reason) if tick.run_id == run.run_id else tick for tick in command.ticks)
+    skipped = {"outcome": TickOutcome.SKIPPED, "run_id": None, "reason": reason}
+    return None, tuple(replace(tick, **skipped) if tick.run_id == run.run_id else tick for tick in command.ticks)
 
 
 def _overlap(policy: OverlapPolicy, earlier: list[RunRow]) -> str:
@@ -242,7 +243,3 @@ def _ask_to_end(store: WorkingSet, runs: list[RunRow], at: int) -> tuple[tuple[R
         ask_to_end(store, run, at)
     ended = tuple(RunId(run.run_id) for run in runs if run.status.final)
     return tuple(RunId(run.run_id) for run in runs if not run.status.final), ended
-
-
-def _skipped(tick: Tick, reason: str) -> Tick:
-    return replace(tick, outcome=TickOutcome.SKIPPED, run_id=None, reason=reason)

@@ -317,7 +317,7 @@ cluster_lease = Table(
     Column("generation", BigInteger, nullable=False),
     Column("beats", BigInteger, nullable=False),
 )
-"""One row, which the migration made: it can be locked before anyone holds the lease."""
+"""Who runs the agents of this database, in one row."""
 
 active_run = runs.c.status.in_([QUEUED, RUNNING, WAITING])
 """Spelt as in the index runs_active, which serves it, also together with a narrower condition."""

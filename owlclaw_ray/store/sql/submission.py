@@ -71,15 +71,12 @@ def submit_run(store: WorkingSet, command: SubmitRun) -> Submitted:
         joined = store.mergeable.get((agent.agent, key))
         if joined is not None and joined.status is RunStatus.QUEUED:
             return _merge(store, joined, command)
-    refusal = _refusal(agent, command)
-    return refusal if refusal is not None else _enqueue(store, agent, command, key)
-
-
-def _bind(store: WorkingSet, agent: AgentRow, trigger: Trigger) -> None:
-    """Have the agent of a run that another agent asks for never do more than that lets it, whatever triggers it from now on."""
-    if trigger.lineage is not None:
-        agent.lineage = dump(trigger.lineage)
-        store.changed_agent(agent)
+    if command.busy is BusyPolicy.REJECT and (agent.running is not None or agent.queue):
+        return AgentBusy(RunId((agent.running or agent.queue[0]).run_id))
+    limit = command.queue_limit
+    if limit is not None and agent.queued is not None and agent.queued >= limit:
+        return QueueFull(limit)
+    return _enqueue(store, agent, command, key)
 
 
 def _answered_before(store: WorkingSet, command: SubmitRun) -> RunAccepted | IdempotencyConflict | None:
@@ -119,18 +116,12 @@ def _interrupted(store: WorkingSet, agent: str, by: str, command: SubmitRun) -> 
     return None
 
 
-def _refusal(agent: AgentRow, command: SubmitRun) -> AgentBusy | QueueFull | None:
-    if command.busy is BusyPolicy.REJECT and (agent.running is not None or agent.queue):
-        return AgentBusy(RunId((agent.running or agent.queue[0]).run_id))
-    limit = command.queue_limit
-    if limit is not None and agent.queued is not None and agent.queued >= limit:
-        return QueueFull(limit)
-    return None
-
-
 def _enqueue(store: WorkingSet, agent: AgentRow, command: SubmitRun, key: str | None) -> RunAccepted:
     at, trigger = to_micros(command.at), command.trigger
-    _bind(store, agent, trigger)
+    if trigger.lineage is not None:
+        # Whatever triggers an agent from now on, it never does more than the agent that asked for this run lets it.
+        agent.lineage = dump(trigger.lineage)
+        store.changed_agent(agent)
     run = RunRow(store.free_seqs.popleft(), command.run_id, agent.agent, at, RunStatus.QUEUED, recorded_calls=0)
     (run.trigger, run.payload), run.merge_key = dump_trigger(trigger), key
     run.rank, run.deadline = rank_of(command.busy, command.priority), optional_micros(command.deadline)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from msgspec.structs import replace
 
 from owlclaw_ray.counting import counted
@@ -25,7 +23,7 @@ from owlclaw_ray.store.sql.codec import agent_key, from_micros, load_lineage, to
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.submission import need_submission, submit_run
-from owlclaw_ray.store.sql.working_set import WorkingSet
+from owlclaw_ray.store.sql.working_set import RowChange, WorkingSet
 
 
 def _need_delivery(needs: RowNeeds, command: ReceiveDelivery) -> None:
@@ -45,8 +43,9 @@ def receive_delivery(store: WorkingSet, command: ReceiveDelivery) -> DeliverySto
     if known is not None and known.status.settled:
         if known.receipt != delivery.receipt:
             return DeliveryStored(known, duplicate=True)
-        return DeliveryStored(known, submitted=_again(store, command))
-    delivery = replace(delivery, received_at=_stored(delivery.received_at))
+        again = None if run is None else submit_run(store, run)  # stored before, but the answer was lost
+        return DeliveryStored(known, submitted=again if isinstance(again, RunAccepted) else None)
+    delivery = replace(delivery, received_at=from_micros(to_micros(delivery.received_at)))
     if delivery.status is DeliveryStatus.WAITING:
         delivery = _heard(store, delivery)
     submitted = None if run is None else submit_run(store, run)
@@ -77,14 +76,6 @@ def _heard(store: WorkingSet, delivery: Delivery) -> Delivery:
     return replace(delivery, status=DeliveryStatus.UNMAPPED, reason=why, event=None)
 
 
-def _again(store: WorkingSet, command: ReceiveDelivery) -> RunAccepted | None:
-    """Return what came of a run whose delivery was stored, the answer to which was lost."""
-    if command.run is None:
-        return None
-    again = submit_run(store, command.run)
-    return again if isinstance(again, RunAccepted) else None
-
-
 def _need_callback(needs: RowNeeds, command: ChangeCallback) -> None:
     needs.callbacks.add(command.callback.callback_id)
 
@@ -110,15 +101,10 @@ def _need_nothing(_needs: RowNeeds, _command: ForgetWebhooks) -> None:
 @applies(ForgetWebhooks, needs=_need_nothing)
 def forget(store: WorkingSet, command: ForgetWebhooks) -> WebhooksForgotten:
     """Remove what is over."""
-    store.changes.forgotten_deliveries.update(command.deliveries)
-    store.changes.forgotten_callbacks.update(command.callbacks)
+    store.remove(RowChange.REMOVED_DELIVERY, command.deliveries)
+    store.remove(RowChange.REMOVED_CALLBACK, command.callbacks)
     return WebhooksForgotten()
 
 
 def _refused(delivery: Delivery, reason: str) -> Delivery:
     return replace(delivery, status=DeliveryStatus.REFUSED, reason=reason)
-
-
-def _stored(at: datetime) -> datetime:
-    """Return the time as the store has it, to the microsecond and in UTC."""
-    return from_micros(to_micros(at))

@@ -8,10 +8,12 @@ rows of its agents are locked: everything loaded stays true until the commit.
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from enum import IntEnum, auto
+from operator import attrgetter
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -134,7 +136,7 @@ class AgentRow(Struct, eq=False):
     def enqueue(self, run: RunRow) -> None:
         """Put a run at its place in the queue."""
         if self.queue and run.place < self.queue[-1].place:
-            insort(self.queue, run, key=_place)
+            insort(self.queue, run, key=attrgetter("place"))
         else:
             self.queue.append(run)
         if self.queued is not None:
@@ -186,49 +188,50 @@ class PutRow(Struct, frozen=True):
     at: datetime
 
 
-class Changes(Struct):
-    """What is to be written, as rows in the column order of `writing`."""
+LEASE_ROW = 1
+"""The id of the one row of the lease."""
 
-    new_runs: list[RunRow] = field(default_factory=list)
-    runs: dict[int, RunRow] = field(default_factory=dict)
-    merged_runs: dict[int, RunRow] = field(default_factory=dict)
+
+class RowChange(IntEnum):
+    """What a batch does to rows: the writer has a statement for each. Rows are kept under their keys; tuples are written as they are."""
+
+    NEW_RUN = auto()
+    RUN = auto()
+    MERGED_RUN = auto()
     """Queued runs that took over a trigger."""
-    agents: dict[str, AgentRow] = field(default_factory=dict)
-    journal: list[tuple[str, int, str, int, str]] = field(default_factory=list)
-    blobs: dict[str, str] = field(default_factory=dict)
-    records: list[LedgerRecord] = field(default_factory=list)
-    keys: dict[str, KeyRow] = field(default_factory=dict)
-    new_schedules: dict[str, Schedule] = field(default_factory=dict)
-    schedules: dict[str, Schedule] = field(default_factory=dict)
-    ticks: list[Tick] = field(default_factory=list)
-    changed_ticks: dict[str, Tick] = field(default_factory=dict)
-    removed_ticks: set[str] = field(default_factory=set)
-    forgotten_journals: set[str] = field(default_factory=set)
+    AGENT = auto()
+    ENTRY = auto()
+    BLOB = auto()
+    KEY = auto()
+    NEW_SCHEDULE = auto()
+    SCHEDULE = auto()
+    TICK = auto()
+    REMOVED_TICK = auto()
+    REMOVED_RUN = auto()
+    REMOVED_JOURNAL = auto()
     """Runs whose journals are given up."""
-    removed_runs: set[str] = field(default_factory=set)
-    accounts: dict[str, AccountRow] = field(default_factory=dict)
-    new_reservations: dict[str, list[ReservationRow]] = field(default_factory=dict)
-    settled: set[str] = field(default_factory=set)
-    """Reservations that are no more."""
-    reserved_at: int = 0
-    """When something was reserved last."""
-    new_approvals: dict[str, Approval] = field(default_factory=dict)
-    approvals: dict[str, Approval] = field(default_factory=dict)
-    tasks: dict[str, PutRow] = field(default_factory=dict)
-    deliveries: dict[str, Delivery] = field(default_factory=dict)
-    handled: dict[str, RunRow] = field(default_factory=dict)
+    APPROVAL = auto()
+    TASK = auto()
+    REMOVED_DELIVERY = auto()
+    REMOVED_CALLBACK = auto()
+    DELIVERY = auto()
+    HANDLED_DELIVERY = auto()
     """Deliveries that waited, with the heartbeat that saw to them."""
-    failed: dict[str, tuple[RunRow, str]] = field(default_factory=dict)
+    FAILED_DELIVERY = auto()
     """Deliveries that waited, with the heartbeat that saw them and failed, and why."""
-    forgotten_deliveries: set[str] = field(default_factory=set)
-    forgotten_callbacks: set[str] = field(default_factory=set)
-    new_callbacks: dict[str, Callback] = field(default_factory=dict)
+    NEW_CALLBACK = auto()
     """Those that are there already stay as they are."""
-    callbacks: dict[str, Callback] = field(default_factory=dict)
-    lease: ClusterLease | None = None
-    """None: it stays as it is."""
-    ended: dict[str, int] = field(default_factory=dict)
-    """Runs that are over, with the time: what waited to be told of them is to be sent."""
+    DUE_CALLBACKS = auto()
+    """Runs that are over, with the time: their callbacks that waited are to be sent."""
+    CALLBACK = auto()
+    ACCOUNT = auto()
+    SETTLED = auto()
+    """Reservations that are no more."""
+    RESERVATION = auto()
+    LEASE = auto()
+
+
+RowChanges: TypeAlias = defaultdict[RowChange, dict[Any, Any]]
 
 
 class WorkingSet(Struct):
@@ -262,7 +265,10 @@ class WorkingSet(Struct):
     lease: ClusterLease = ClusterLease()
     cluster: str = ""
     """Whose commands these are; empty where clusters share no store."""
-    changes: Changes = field(default_factory=Changes)
+    changes: RowChanges = field(default_factory=lambda: defaultdict(dict))
+    new_records: list[LedgerRecord] = field(default_factory=list)
+    reserved_at: int = 0
+    """When something was reserved last."""
 
     @property
     def on_standby(self) -> bool:
@@ -271,12 +277,13 @@ class WorkingSet(Struct):
 
     def changed_lease(self, lease: ClusterLease) -> None:
         """Note that the lease is to be written."""
-        self.lease = self.changes.lease = lease
+        self.lease = lease
+        self.changes[RowChange.LEASE][LEASE_ROW] = (lease.cluster, lease.generation, lease.beats, LEASE_ROW)
 
     def add_run(self, run: RunRow) -> None:
         """Put a new run into its agent's queue."""
         self.runs[run.run_id] = run
-        self.changes.new_runs.append(run)
+        self.changes[RowChange.NEW_RUN][run.seq] = run
         self.agents[run.agent].enqueue(run)
         if run.merge_key is not None:
             self.mergeable[run.agent, run.merge_key] = run
@@ -291,22 +298,26 @@ class WorkingSet(Struct):
 
     def merged_run(self, run: RunRow) -> None:
         """Note that a queued run's trigger, rank and deadline are to be written."""
-        self.changes.merged_runs[run.seq] = run
+        if run.seq not in self.changes[RowChange.NEW_RUN]:
+            self.changes[RowChange.MERGED_RUN][run.seq] = run
 
     def note_key(self, slot: str, row: KeyRow) -> None:
         """Note what an Idempotency-Key stands for from now on."""
-        self.keys[slot] = self.changes.keys[slot] = row
+        self.keys[slot] = row
+        self.changes[RowChange.KEY][slot] = (slot, row.body_hash, row.run_id, row.expires_at)
 
     def changed_run(self, run: RunRow) -> None:
         """Note that the run is to be written."""
-        self.changes.runs[run.seq] = run
+        if run.seq not in self.changes[RowChange.NEW_RUN]:
+            self.changes[RowChange.RUN][run.seq] = run
 
     def changed_agent(self, agent: AgentRow) -> None:
         """Note that the agent is to be written."""
-        self.changes.agents[agent.agent] = agent
+        self.changes[RowChange.AGENT][agent.agent] = agent
 
     def append(self, run: RunRow, entries: Sequence[JournalEntry]) -> None:
         """Append entries to a run's journal, but those that it has; raises ValueError if one is left out between."""
+        written = self.changes[RowChange.ENTRY]
         for entry in entries:
             if entry.seq <= run.last_entry:
                 continue
@@ -315,7 +326,7 @@ class WorkingSet(Struct):
                     f"entry {entry.seq} of run {run.run_id} does not follow its last entry {run.last_entry}"
                 )
             row = (run.run_id, entry.seq, entry.kind.value, to_micros(entry.at), dump(entry.data))
-            self.changes.journal.append(row)
+            written[run.run_id, entry.seq] = row
             run.last_entry = entry.seq
             if entry.kind is EntryKind.TOOL_FINISHED and run.recorded_calls is not None:
                 run.recorded_calls += 1
@@ -330,19 +341,20 @@ class WorkingSet(Struct):
             key = (record.run_id, record.record_id)
             if key not in self.records:
                 self.records.add(key)
-                self.changes.records.append(record)
+                self.new_records.append(record)
 
     def keep(self, blobs: Mapping[str, str]) -> None:
         """Store texts by their hashes."""
-        self.changes.blobs.update(blobs)
+        self.changes[RowChange.BLOB].update((digest, (digest, dump(text))) for digest, text in blobs.items())
 
     def reserve(self, run: RunRow | None, reservation_id: str, amounts: Mapping[str, int], at: int) -> None:
         """Set amounts aside in accounts."""
         run_id = "" if run is None else run.run_id
         rows = [ReservationRow(reservation_id, account, run_id, amount) for account, amount in amounts.items()]
-        self.reservations[reservation_id] = self.changes.new_reservations[reservation_id] = rows
-        self.changes.reserved_at = max(at, self.changes.reserved_at)
+        self.reservations[reservation_id] = rows
+        self.reserved_at = max(at, self.reserved_at)
         for row in rows:
+            self.changes[RowChange.RESERVATION][reservation_id, row.account] = row
             self._account(row.account).reserved += row.amount
         if run is not None and not run.reserves:
             run.reserves = True
@@ -356,8 +368,8 @@ class WorkingSet(Struct):
             account.reserved -= row.amount
             account.used += used.get(row.account, 0)
             accounts.append(account)
-        if accounts and self.changes.new_reservations.pop(reservation_id, None) is None:
-            self.changes.settled.add(reservation_id)
+            if self.changes[RowChange.RESERVATION].pop((reservation_id, row.account), None) is None:
+                self.changes[RowChange.SETTLED][reservation_id] = (reservation_id,)
         return accounts
 
     def charge(self, used: Mapping[str, int]) -> list[AccountRow]:
@@ -368,47 +380,55 @@ class WorkingSet(Struct):
         return accounts
 
     def _account(self, name: str) -> AccountRow:
-        account = self.changes.accounts[name] = self.accounts[name]
+        account = self.changes[RowChange.ACCOUNT][name] = self.accounts[name]
         return account
 
     def add_schedule(self, schedule: Schedule) -> None:
         """Store a new schedule."""
         self.schedules[schedule.schedule_id] = schedule
-        self.changes.new_schedules[schedule.schedule_id] = schedule
+        self.changes[RowChange.NEW_SCHEDULE][schedule.schedule_id] = schedule
         self._agent_of(schedule).open_schedules += 1
 
     def change_schedule(self, schedule: Schedule) -> None:
         """Put this in the place of a schedule that was active or paused."""
         self.schedules[schedule.schedule_id] = schedule
-        self.changes.schedules[schedule.schedule_id] = schedule
+        self.changes[RowChange.SCHEDULE][schedule.schedule_id] = schedule
         if schedule.status.final:
             self._agent_of(schedule).open_schedules -= 1
 
+    def remove(self, change: RowChange, keys: Iterable[str]) -> None:
+        """Note that the rows of these keys are to be removed."""
+        self.changes[change].update((key, (key,)) for key in keys)
+
     def add_ticks(self, ticks: Sequence[Tick]) -> None:
         """Store new ticks."""
-        self.changes.ticks += ticks
+        self.changes[RowChange.TICK].update((tick.firing_id, tick) for tick in ticks)
         self.firings.update(tick.firing_id for tick in ticks)
         self.run_ticks |= {tick.run_id: tick for tick in ticks}
 
     def change_tick(self, tick: Tick) -> None:
         """Put this in the place of a tick."""
-        self.changes.changed_ticks[tick.firing_id] = tick
+        self.changes[RowChange.TICK][tick.firing_id] = tick
 
     def put_task(self, row: PutRow) -> None:
         """Store a task, new or changed."""
-        self.tasks[row.task.task_id] = self.changes.tasks[row.task.task_id] = row
+        self.tasks[row.task.task_id] = self.changes[RowChange.TASK][row.task.task_id] = row
 
     def put_delivery(self, delivery: Delivery) -> None:
         """Store a delivery, in the place of one of the same id."""
-        self.deliveries[delivery.delivery_id] = self.changes.deliveries[delivery.delivery_id] = delivery
+        delivery_id = delivery.delivery_id
+        self.deliveries[delivery_id] = self.changes[RowChange.DELIVERY][delivery_id] = delivery
 
     def handled(self, run: RunRow, delivery_ids: Iterable[str]) -> None:
         """Note that a heartbeat saw to deliveries of its agent, as far as they wait."""
-        self.changes.handled.update(dict.fromkeys(delivery_ids, run))
+        self.changes[RowChange.HANDLED_DELIVERY].update((each, (run.run_id, each, run.agent)) for each in delivery_ids)
 
     def failed(self, run: RunRow, delivery_ids: Iterable[str], why: str) -> None:
         """Note that a heartbeat saw deliveries of its agent and failed, as far as they wait."""
-        self.changes.failed.update(dict.fromkeys(delivery_ids, (run, why)))
+        reason = dump(why)
+        self.changes[RowChange.FAILED_DELIVERY].update(
+            (each, (reason, run.run_id, each, run.agent)) for each in delivery_ids
+        )
 
     def call_back(self, run: RunRow, urls: Iterable[str], at: int) -> None:
         """See to it that these addresses are told of the run's end."""
@@ -416,11 +436,11 @@ class WorkingSet(Struct):
             callback_id = callback_id_of(run.run_id, url)
             if callback_id not in self.callbacks:
                 callback = Callback(callback_id, agent_of(run.agent), RunId(run.run_id), url, from_micros(at))
-                self.callbacks[callback_id] = self.changes.new_callbacks[callback_id] = callback
+                self.callbacks[callback_id] = self.changes[RowChange.NEW_CALLBACK][callback_id] = callback
 
     def run_over(self, run: RunRow, at: int) -> None:
         """Note that what is to be told of the run can be sent."""
-        self.changes.ended[run.run_id] = at
+        self.changes[RowChange.DUE_CALLBACKS][run.run_id] = (at, run.run_id)
         waiting = [each for each in self.callbacks.values() if each.run_id == run.run_id]
         for each in waiting:
             if each.status is CallbackStatus.WAITING:
@@ -428,24 +448,18 @@ class WorkingSet(Struct):
                     each, status=CallbackStatus.PENDING, next_try_at=from_micros(at), version=each.version + 1
                 )
                 self.callbacks[each.callback_id] = due
-                if each.callback_id in self.changes.new_callbacks:
-                    self.changes.new_callbacks[each.callback_id] = due
+                if each.callback_id in self.changes[RowChange.NEW_CALLBACK]:
+                    self.changes[RowChange.NEW_CALLBACK][each.callback_id] = due
 
     def change_callback(self, callback: Callback) -> None:
         """Put this in the place of a callback."""
-        self.callbacks[callback.callback_id] = self.changes.callbacks[callback.callback_id] = callback
+        callback_id = callback.callback_id
+        self.callbacks[callback_id] = self.changes[RowChange.CALLBACK][callback_id] = callback
 
-    def add_approval(self, approval: Approval) -> None:
-        """Store a new pending approval."""
+    def put_approval(self, approval: Approval) -> None:
+        """Store an approval, new or changed."""
         approval_id = approval.request.approval_id
-        self.approvals[approval_id] = self.changes.new_approvals[approval_id] = approval
-
-    def change_approval(self, approval: Approval) -> None:
-        """Put this in the place of an approval that was pending."""
-        approval_id = approval.request.approval_id
-        new = self.changes.new_approvals
-        changed = new if approval_id in new else self.changes.approvals
-        self.approvals[approval_id] = changed[approval_id] = approval
+        self.approvals[approval_id] = self.changes[RowChange.APPROVAL][approval_id] = approval
 
     def pending_approvals_of(self, run: RunRow) -> list[Approval]:
         """Return what a waiting run waits for, by id."""
@@ -466,7 +480,3 @@ class WorkingSet(Struct):
 def awaited_by(text: str | None) -> tuple[RunId, ...]:
     """Return the runs that a column `awaits` names."""
     return () if text is None else tuple(load(text))
-
-
-def _place(run: RunRow) -> tuple[int, int]:
-    return run.place

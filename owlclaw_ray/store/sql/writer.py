@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import attrgetter, itemgetter
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from sqlalchemy import Column, ColumnElement, Connection, Text, bindparam, case, delete, literal_column, select, update
 from sqlalchemy.engine.interfaces import Dialect as EngineDialect
@@ -16,9 +16,9 @@ from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.webhook import MAX_FAILURES
 from owlclaw_ray.ledger.chain import ChainHead, canonical_data, next_hash
 from owlclaw_ray.ledger.redaction import Redactor
-from owlclaw_ray.store.sql.codec import agent_key, dump, to_micros
+from owlclaw_ray.store.sql.codec import agent_key, to_micros
 from owlclaw_ray.store.sql.dialects import Dialect
-from owlclaw_ray.store.sql.row_codecs import APPROVALS, CALLBACKS, DELIVERIES, SCHEDULES, TASKS, TICKS, RowCodec
+from owlclaw_ray.store.sql.row_codecs import APPROVALS, CALLBACKS, DELIVERIES, SCHEDULES, TASKS, TICKS
 from owlclaw_ray.store.sql.schema import (
     NAME,
     WAITING,
@@ -42,7 +42,7 @@ from owlclaw_ray.store.sql.schema import (
     waiting_delivery,
     webhook_deliveries,
 )
-from owlclaw_ray.store.sql.working_set import Changes, RunRow
+from owlclaw_ray.store.sql.working_set import RowChange, RowChanges, WorkingSet
 
 _SWEEP_EVERY, _SWEEP = 500, 1_000
 """After how many new Idempotency-Keys, or reservations, expired keys, or accounts, are removed, and how many at most."""
@@ -82,8 +82,6 @@ _CHANGED_RUN = (
 )
 _MERGED_RUN = ("trigger", "payload", "rank", "deadline")
 _CHANGED_SCHEDULE = ("status", "next_fire_at", "paused_until")
-_SETTLED_APPROVAL = ("status", "decision", "decided_at")
-_CHANGED_TICK = ("at", "run_id", "last_due_at", "count")
 _CHANGED_AGENT = ("epoch", "activation_id", "state", "lineage")
 _CHANGED_ACCOUNT = ("used", "reserved", "alerted")
 _RESERVATION = ("reservation_id", "account", "run_id", "amount")
@@ -119,10 +117,9 @@ class RowsStatement:
             connection.exec_driver_sql(self._sql, arranged)
 
 
-_Rows: TypeAlias = Callable[[Changes], Sequence[tuple[Any, ...]]]
-_Step: TypeAlias = tuple[RowsStatement, _Rows]
-"""A statement, and its rows of a batch."""
-_T = TypeVar("_T")
+_Encode: TypeAlias = Callable[[Any], tuple[Any, ...]]
+_Step: TypeAlias = tuple[RowChange, RowsStatement, _Encode | None]
+"""A statement, and what makes its parameters of each row; None if rows are these."""
 
 
 class Writer:
@@ -186,105 +183,51 @@ class Writer:
             )
         )
         self._before_ledger: tuple[_Step, ...] = (
-            (
-                updating(cluster_lease, ("cluster", "generation", "beats"), "id"),
-                lambda new: (
-                    [] if new.lease is None else [(new.lease.cluster, new.lease.generation, new.lease.beats, 1)]
-                ),
-            ),
-            (inserting(runs, _NEW_RUN), _picking(_NEW_RUN, lambda new: new.new_runs)),
-            (
-                updating(runs, _CHANGED_RUN, "seq"),
-                _picking((*_CHANGED_RUN, "seq"), lambda new: _stored(new, new.runs)),
-            ),
-            (
-                updating(runs, _MERGED_RUN, "seq"),
-                _picking((*_MERGED_RUN, "seq"), lambda new: _stored(new, new.merged_runs)),
-            ),
-            (
-                updating(agents, _CHANGED_AGENT, "agent"),
-                _picking((*_CHANGED_AGENT, "agent"), lambda new: new.agents.values()),
-            ),
-            (inserting(journal, _JOURNAL), lambda new: new.journal),
-            (
-                adding(blobs, ("hash", "content")),
-                lambda new: [(digest, dump(text)) for digest, text in sorted(new.blobs.items())],
-            ),
+            (RowChange.LEASE, updating(cluster_lease, ("cluster", "generation", "beats"), "id"), None),
+            (RowChange.NEW_RUN, inserting(runs, _NEW_RUN), _picking(_NEW_RUN)),
+            (RowChange.RUN, updating(runs, _CHANGED_RUN, "seq"), _picking((*_CHANGED_RUN, "seq"))),
+            (RowChange.MERGED_RUN, updating(runs, _MERGED_RUN, "seq"), _picking((*_MERGED_RUN, "seq"))),
+            (RowChange.AGENT, updating(agents, _CHANGED_AGENT, "agent"), _picking((*_CHANGED_AGENT, "agent"))),
+            (RowChange.ENTRY, inserting(journal, _JOURNAL), None),
+            (RowChange.BLOB, adding(blobs, ("hash", "content")), None),
         )
         self._after_ledger: tuple[_Step, ...] = (
+            (RowChange.KEY, replacing(idempotency_keys, ("key", "body_hash", "run_id", "expires_at")), None),
+            (RowChange.NEW_SCHEDULE, inserting(schedules, SCHEDULES.names), SCHEDULES.row),
             (
-                replacing(idempotency_keys, ("key", "body_hash", "run_id", "expires_at")),
-                lambda new: [(key, row.body_hash, row.run_id, row.expires_at) for key, row in sorted(new.keys.items())],
-            ),
-            (
-                inserting(schedules, SCHEDULES.names),
-                lambda new: [*map(SCHEDULES.row, new.new_schedules.values())],
-            ),
-            (
+                RowChange.SCHEDULE,
                 updating(schedules, _CHANGED_SCHEDULE, "schedule_id"),
-                _encoding(SCHEDULES, (*_CHANGED_SCHEDULE, "schedule_id"), lambda new: new.schedules.values()),
+                partial(SCHEDULES.row, names=(*_CHANGED_SCHEDULE, "schedule_id")),
             ),
-            (inserting(ticks, TICKS.names), lambda new: [*map(TICKS.row, new.ticks)]),
+            (RowChange.TICK, replacing(ticks, TICKS.names), TICKS.row),
+            (RowChange.REMOVED_TICK, removing(ticks.c.firing_id), None),
+            (RowChange.REMOVED_RUN, removing(runs.c.run_id), None),
+            (RowChange.REMOVED_JOURNAL, removing(journal.c.run_id), None),
+            (RowChange.APPROVAL, replacing(approvals, APPROVALS.names), APPROVALS.row),
             (
-                updating(ticks, _CHANGED_TICK, "firing_id"),
-                _encoding(TICKS, (*_CHANGED_TICK, "firing_id"), lambda new: _in_order(new.changed_ticks)),
-            ),
-            (removing(ticks.c.firing_id), lambda new: _keys(new.removed_ticks)),
-            (removing(runs.c.run_id), lambda new: _keys(new.removed_runs)),
-            (removing(journal.c.run_id), lambda new: _keys(new.forgotten_journals)),
-            (
-                inserting(approvals, APPROVALS.names),
-                lambda new: [*map(APPROVALS.row, new.new_approvals.values())],
-            ),
-            (
-                updating(approvals, _SETTLED_APPROVAL, "approval_id"),
-                _encoding(APPROVALS, (*_SETTLED_APPROVAL, "approval_id"), lambda new: new.approvals.values()),
-            ),
-            (
+                RowChange.TASK,
                 replacing(tasks, TASKS.names),
-                lambda new: [
-                    TASKS.row(put.task, created_at=put.created_at, updated_at=to_micros(put.at))
-                    for put in _in_order(new.tasks)
-                ],
+                lambda put: TASKS.row(put.task, created_at=put.created_at, updated_at=to_micros(put.at)),
             ),
             (
+                RowChange.REMOVED_DELIVERY,
                 removing(webhook_deliveries.c.delivery_id, webhook_deliveries.c.status != WAITING),
-                lambda new: _keys(new.forgotten_deliveries),
+                None,
             ),
-            (removing(callbacks.c.callback_id, settled_callback), lambda new: _keys(new.forgotten_callbacks)),
+            (RowChange.REMOVED_CALLBACK, removing(callbacks.c.callback_id, settled_callback), None),
+            (RowChange.DELIVERY, replacing(webhook_deliveries, DELIVERIES.names), DELIVERIES.row),
+            (RowChange.HANDLED_DELIVERY, RowsStatement(handled, ("run", "key", "owner"), engine_dialect), None),
+            (RowChange.FAILED_DELIVERY, RowsStatement(failed, ("why", "run", "key", "owner"), engine_dialect), None),
+            (RowChange.NEW_CALLBACK, adding(callbacks, CALLBACKS.names), CALLBACKS.row),
+            (RowChange.DUE_CALLBACKS, RowsStatement(due, ("at", "key"), engine_dialect), None),
+            (RowChange.CALLBACK, replacing(callbacks, CALLBACKS.names), CALLBACKS.row),
             (
-                replacing(webhook_deliveries, DELIVERIES.names),
-                lambda new: [*map(DELIVERIES.row, _in_order(new.deliveries))],
-            ),
-            (
-                RowsStatement(handled, ("run", "key", "owner"), engine_dialect),
-                lambda new: [(run.run_id, key, run.agent) for key, run in sorted(new.handled.items())],
-            ),
-            (
-                RowsStatement(failed, ("why", "run", "key", "owner"), engine_dialect),
-                lambda new: [
-                    (dump(why), run.run_id, key, run.agent)
-                    for key, (run, why) in sorted(new.failed.items(), key=itemgetter(0))
-                ],
-            ),
-            (adding(callbacks, CALLBACKS.names), lambda new: [*map(CALLBACKS.row, new.new_callbacks.values())]),
-            (
-                RowsStatement(due, ("at", "key"), engine_dialect),
-                lambda new: [(at, run_id) for run_id, at in sorted(new.ended.items())],
-            ),
-            (
-                replacing(callbacks, CALLBACKS.names),
-                lambda new: [*map(CALLBACKS.row, _in_order(new.callbacks))],
-            ),
-            (
+                RowChange.ACCOUNT,
                 updating(budgets, _CHANGED_ACCOUNT, "account"),
-                _picking((*_CHANGED_ACCOUNT, "account"), lambda new: _in_order(new.accounts)),
+                _picking((*_CHANGED_ACCOUNT, "account")),
             ),
-            (removing(budget_reservations.c.reservation_id), lambda new: _keys(new.settled)),
-            (
-                inserting(budget_reservations, _RESERVATION),
-                _picking(_RESERVATION, lambda new: chain.from_iterable(new.new_reservations.values())),
-            ),
+            (RowChange.SETTLED, removing(budget_reservations.c.reservation_id), None),
+            (RowChange.RESERVATION, inserting(budget_reservations, _RESERVATION), _picking(_RESERVATION)),
         )
         self._ledger = inserting(ledger, _RECORD)
         self._heads = replacing(ledger_heads, ("tenant", "writer", "position", "hash"))
@@ -311,22 +254,21 @@ class Writer:
         """Write something that matters to nobody."""
         connection.execute(self._probe)
 
-    def write(self, connection: Connection, changes: Changes) -> None:
-        """Write all changes; whatever fails, the transaction is of no more use."""
-        for statement, rows in self._before_ledger:
-            statement.run(connection, rows(changes))
-        if changes.records:
-            self._chain(connection, changes.records)
-        for statement, rows in self._after_ledger:
-            statement.run(connection, rows(changes))
-        self._keys_since_sweep += len(changes.keys)
-        if changes.keys and self._keys_since_sweep >= _SWEEP_EVERY and changes.new_runs:
+    def write(self, connection: Connection, store: WorkingSet) -> None:
+        """Write all changes; if this raises, the transaction must be rolled back."""
+        changes = store.changes
+        _run(connection, self._before_ledger, changes)
+        if store.new_records:
+            self._chain(connection, store.new_records)
+        _run(connection, self._after_ledger, changes)
+        self._keys_since_sweep += len(changes[RowChange.KEY])
+        if changes[RowChange.KEY] and self._keys_since_sweep >= _SWEEP_EVERY and changes[RowChange.NEW_RUN]:
             self._keys_since_sweep = 0
-            connection.execute(self._sweep, {"now": min(run.created_at for run in changes.new_runs)})
-        self._reservations_since_sweep += sum(map(len, changes.new_reservations.values()))
-        if changes.accounts and self._reservations_since_sweep >= _SWEEP_EVERY and changes.reserved_at:
+            connection.execute(self._sweep, {"now": min(run.created_at for run in changes[RowChange.NEW_RUN].values())})
+        self._reservations_since_sweep += len(changes[RowChange.RESERVATION])
+        if changes[RowChange.ACCOUNT] and self._reservations_since_sweep >= _SWEEP_EVERY and store.reserved_at:
             self._reservations_since_sweep = 0
-            connection.execute(self._sweep_accounts, {"past": changes.reserved_at - _KEPT})
+            connection.execute(self._sweep_accounts, {"past": store.reserved_at - _KEPT})
 
     def _chain(self, connection: Connection, records: Sequence[LedgerRecord]) -> None:
         tenants = {record.tenant for record in records}
@@ -347,30 +289,18 @@ class Writer:
         return canonical_data(self._redactor.redact(record.data)) if self._redactor.suspects(data) else data
 
 
-def _picking(columns: Sequence[str], objects: Callable[[Changes], Iterable[Any]]) -> _Rows:
+def _run(connection: Connection, steps: Iterable[_Step], changes: RowChanges) -> None:
+    """Write the rows in the order of their keys, in which all stores lock them."""
+    for change, statement, encode in steps:
+        changed = changes.get(change)
+        if changed:
+            rows = [*map(changed.__getitem__, sorted(changed))]
+            statement.run(connection, rows if encode is None else [*map(encode, rows)])
+
+
+def _picking(columns: Sequence[str]) -> _Encode:
     """Return what makes rows of structs whose fields are named as the columns are."""
-    pick = attrgetter(*("status.value" if column == "status" else column for column in columns))
-    return lambda new: [*map(pick, objects(new))]
-
-
-def _encoding(codec: RowCodec[Any], columns: Sequence[str], facts: Callable[[Changes], Iterable[Any]]) -> _Rows:
-    """Return what makes rows of facts, with these columns."""
-    return lambda new: [codec.row(fact, columns) for fact in facts(new)]
-
-
-def _in_order(changed: Mapping[str, _T]) -> Iterable[_T]:
-    """Return the values in the order of their keys, in which all stores lock rows."""
-    return (changed[key] for key in sorted(changed))
-
-
-def _keys(keys: Iterable[str]) -> list[tuple[str]]:
-    return [(key,) for key in sorted(keys)]
-
-
-def _stored(changes: Changes, changed: Mapping[int, RunRow]) -> Iterable[RunRow]:
-    """Return those of the changed runs that were there before the batch: the others are written as new ones."""
-    new = {run.seq for run in changes.new_runs}
-    return (run for run in changed.values() if run.seq not in new)
+    return attrgetter(*("status.value" if column == "status" else column for column in columns))
 
 
 def _record_row(record: LedgerRecord, before: ChainHead, head: ChainHead, data: bytes) -> tuple[Any, ...]:

@@ -27,8 +27,8 @@ class MetricFamily(Struct, frozen=True):
 
 
 class Metrics(Protocol):
-    """Everything that can be said of the running system in numbers."""
+    """All numbers of the running system."""
 
     async def families(self) -> Sequence[MetricFamily]:
-        """Return the present numbers; parts that do not answer are left out, and said to be down."""
+        """Return the present numbers; parts that do not answer are left out, and `owlclaw_up` is 0 for them."""
         ...

@@ -46,7 +46,7 @@ from owlclaw_ray.store.commands import (
     SubmitRun,
 )
 from owlclaw_ray.telemetry.metrics.api import MetricFamily
-from owlclaw_ray.telemetry.metrics.exposition import families_of
+from owlclaw_ray.telemetry.metrics.exposition import family_of
 
 LABELS = 200
 OTHER, UNKNOWN, OK = "other", "unknown", "ok"
@@ -98,7 +98,7 @@ class CommitMetrics:
 
     def families(self) -> tuple[MetricFamily, ...]:
         """Return the present counts."""
-        return families_of(self._registry)
+        return tuple(map(family_of, self._registry.collect()))
 
     def committed(self, commands: Sequence[Command], outcomes: Sequence[Outcome], seconds: float) -> None:
         """See CommitObserver.committed."""

@@ -17,14 +17,9 @@ _CREATED = "_created"
 """The end of the name of a sample that says since when there is a counter: of no use beside the counter."""
 
 
-def families_of(registry: CollectorRegistry) -> tuple[MetricFamily, ...]:
-    """Return the present numbers of a registry."""
-    return tuple(_family(metric) for metric in registry.collect())
-
-
 def read(text: str) -> tuple[MetricFamily, ...]:
     """Return the numbers of a text; raises ValueError for one that is none."""
-    return tuple(_family(metric) for metric in text_string_to_metric_families(text))
+    return tuple(map(family_of, text_string_to_metric_families(text)))
 
 
 def text_of(families: Iterable[MetricFamily]) -> bytes:
@@ -61,7 +56,8 @@ class _SampleCollector(Collector):
         yield from metrics.values()
 
 
-def _family(metric: Metric) -> MetricFamily:
+def family_of(metric: Metric) -> MetricFamily:
+    """Return the numbers of one metric of a registry."""
     samples = (
         Sample(each.name, tuple(each.labels.items()), float(each.value))
         for each in metric.samples

@@ -1,4 +1,4 @@
-"""What the export of traces reads, and who takes them."""
+"""What the export of traces reads, and the receivers of traces and scores."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Cursor(Protocol):
 
 
 class ScoreReceiver(Protocol):
-    """Who keeps scores of runs."""
+    """Keeps scores of runs."""
 
     async def keep(self, score: Score) -> None:
         """Have the score kept, in the place of an earlier one with its id. Raises ReceiverError, ScoreRefusedError."""
@@ -39,7 +39,7 @@ class ScoreReceiver(Protocol):
 
 
 class TraceReceiver(Protocol):
-    """Who takes traces."""
+    """Takes traces."""
 
     async def send(self, runs: Sequence[RunFacts]) -> None:
         """Deliver the traces of these runs. Raises ReceiverError, or RefusedTracesError if it would be no use to try again."""

@@ -64,7 +64,7 @@ class RunContent:
         return _bounded(orjson.dumps(self._cleaned(value)).decode())
 
     def error(self, kind: str, message: str) -> str:
-        """Return what may be said of an error: its message may hold anything."""
+        """Return what of an error may leave: its message may hold anything."""
         return self.text(message) if self.shown else kind
 
     def _cleaned(self, value: JsonValue) -> JsonValue:

@@ -30,7 +30,7 @@ def check_installed(options: TracingOptions) -> None:
 
 
 def receiver_of(options: TracingOptions, content: ContentAttributes, environ: Mapping[str, str]) -> TraceReceiver:
-    """Return who takes the spans; `environ` has the keys. Raises ConfigurationError for what is not installed or not set."""
+    """Return the receiver of the spans; `environ` has the keys. Raises ConfigurationError for what is not installed or not set."""
     check_installed(options)
     from owlclaw_ray.telemetry.tracing.otlp import OtlpReceiver, OtlpSpans
 
@@ -44,7 +44,7 @@ def receiver_of(options: TracingOptions, content: ContentAttributes, environ: Ma
 
 
 def scores_of(options: TracingOptions, content: ContentAttributes, environ: Mapping[str, str]) -> ScoreReceiver:
-    """Return who keeps scores, where traces go to Langfuse; raises ConfigurationError as `receiver_of`."""
+    """Return the receiver of scores, where traces go to Langfuse; raises ConfigurationError as `receiver_of`."""
     check_installed(options)
     from owlclaw_ray.telemetry.tracing.langfuse_scores import LangfuseScores
 
@@ -66,10 +66,10 @@ def _headers(options: TracingOptions, environ: Mapping[str, str]) -> dict[str, s
 
 
 def langfuse_headers(public_key: str, secret_key: str) -> dict[str, str]:
-    """Return what Langfuse knows a project by: what its SDK sends with every batch.
+    """Return the headers that identify a project to Langfuse: those that its SDK sends with every batch.
 
     The SDK's client itself is of no use here: it starts and ends spans as they happen, under ids of its own making, and does
-    not tell whether they arrived.
+    not report whether they arrived.
     """
     import langfuse
 

@@ -17,7 +17,7 @@ _PATH = "/api/public/scores"
 
 
 class LangfuseScores:
-    """Implements ScoreReceiver. `url` is any of the Langfuse server's; comments leave as what was said in runs does."""
+    """Implements ScoreReceiver. `url` is any of the Langfuse server's; comments are masked and redacted as the content of runs is."""
 
     def __init__(self, url: str, headers: Mapping[str, str], content: ContentAttributes, timeout: float) -> None:
         parts = urlsplit(url)

@@ -28,7 +28,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class OtlpSpans:
-    """Makes the messages of OTLP. `resource`: what is said of the process, beside its name and version or instead of them."""
+    """Makes the messages of OTLP. `resource`: attributes of the process, beside its name and version or instead of them."""
 
     def __init__(self, content: ContentAttributes, resource: Iterable[tuple[str, str]] = ()) -> None:
         self._content, self._version = content, version("owlclaw-ray")

@@ -6,7 +6,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from owlclaw_ray.domain.entries import error_data, tool_finished
+from msgspec.structs import asdict
+
+from owlclaw_ray.domain.entries import tool_finished
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.tool import QUERY_STATE, RECALL, REMEMBER, ToolCall, ToolDefinition, ToolError, ToolResult
@@ -130,7 +132,7 @@ class BuiltInTools:
             told = _as_tool_error(tool_name, error)
             self._record(call, context, self._outcome(ToolResult(call_id, error=told), started))
             if not self._raise_errors:
-                return {"error": error_data(told)}
+                return {"error": asdict(told)}
             if isinstance(error, ValueError | ToolExecutionError) and isinstance(error, UserError | ToolExecutionError):
                 raise
             kind = ToolTimeoutError if isinstance(error, TimeoutError) else ToolExecutionError

@@ -110,7 +110,14 @@ async def test_neither_agents_nor_people_wait_for_the_engine(alarms, state, ask,
         alarm_clock = EngineAlarmClock(
             schedule_firer=runtime.schedule_firer, store=runtime.store, engine=alarms, clock=clock
         )
-        runtime.store.tell(lambda _, schedule_ids: alarm_clock.changed(list(schedule_ids)))
+        followers = runtime.store._heard
+
+        def heard(run_ids, schedule_ids):
+            changed = list(schedule_ids)
+            followers(run_ids, changed)
+            alarm_clock.changed(changed)
+
+        runtime.store.tell(heard)
         alarm_clock.start()
         while not alarms.calls:
             await asyncio.sleep(0.001)

@@ -91,7 +91,7 @@ def test_a_folder_without_agents_is_not_started(cli: Run):
     result = cli("up")
 
     assert result.exit_code == 1
-    assert "it holds no agent definition (make one with: owlclaw init)" in result.output
+    assert "it has no agent definition (make one with: owlclaw init)" in result.output
 
 
 def test_init_says_what_to_do_next(cli: Run):
@@ -170,7 +170,7 @@ def test_a_misspelt_model_is_told_with_the_nearest_one_and_an_own_endpoint_s_wit
     text = cli("doctor", "--folder", str(project)).output
 
     assert "WARN model openai/gpt-4o-mni: litellm knows no such model; did you mean gpt-4o-mini?" in text
-    assert "→ if a server of your own has it, say where that is: api_base in agent.yaml" in text
+    assert "→ if your own server has it, set its address: api_base in agent.yaml" in text
     assert "FAIL model openai/qwen3: GPU_KEY is not set" in text
     monkeypatch.setenv("GPU_KEY", "sk-gpu")
     assert (
@@ -364,7 +364,9 @@ def test_a_ledger_that_lost_its_triggers_is_warned_of_and_has_them_again(project
     first = cli("doctor", "--folder", str(project)).output
     second = cli("doctor", "--folder", str(project)).output
 
-    assert "WARN store: what keeps the ledger append-only had been dropped or changed: ledger_no_delete" in first
+    assert (
+        "WARN store: triggers that keep the ledger append-only had been dropped or changed: ledger_no_delete" in first
+    )
     assert "check with: owlclaw ledger verify" in first
     assert "append-only" not in second
 
@@ -381,7 +383,7 @@ def test_a_data_folder_that_is_open_to_others_is_warned_of(project: Path, cli: R
     output = cli("doctor", "-C", str(project)).output.replace("\n", " ")
 
     assert f"other users can enter {project / '.owlclaw'} (0755)" in output
-    assert "owlclaw up closes it" in output
+    assert "owlclaw up restricts it" in output
 
 
 @pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20")  # of Ray, while it is imported
@@ -397,7 +399,7 @@ def test_a_model_without_a_price_under_a_budget_of_money_is_an_error_that_says_w
 
     assert result.exit_code == 1
     for model in ("own/large", "own/small"):
-        assert f"agent assistant: its budget house counts money, and nobody knows what {model} costs" in said
+        assert f"agent assistant: its budget house limits the cost, and the price of {model} is not known" in said
         assert f"set models.prices in owlclaw.yaml, such as {{{model}: {{prompt: 0.5, completion: 2}}}}" in said
     assert "what openai/gpt-4o costs" not in said
 
@@ -409,7 +411,7 @@ def test_a_price_may_be_the_settings_own(cli: Run, project: Path):
     with (project / "owlclaw.yaml").open("a") as file:
         file.write(f"\nbudgets: {budgets}\nmodels: {{prices: {{'own/*': {{prompt: 1, completion: 2.5}}}}}}\n")
 
-    assert "nobody knows what" not in cli("doctor", "--folder", str(project)).output
+    assert "is not known" not in cli("doctor", "--folder", str(project)).output
 
 
 @pytest.mark.parametrize(

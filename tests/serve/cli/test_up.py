@@ -121,5 +121,5 @@ def test_that_fewer_streams_are_possible_is_a_warning_only_to_who_asked_for_so_m
 
     assert ("warning: " in told) is warned
     if warned:
-        assert "1,286 event streams may be open at once, for this process may open 4,096 files only" in told
+        assert "1,286 event streams may be open at once, because this process may open only 4,096 files" in told
         assert "http.streams asks for 5,000: lower http.streams, or raise the hard limit" in told

@@ -16,12 +16,11 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Make the table, and its one row."""
-    table = op.create_table(
+    """Make the table."""
+    op.create_table(
         "cluster_lease",
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
         sa.Column("cluster", sa.Text, nullable=False),
         sa.Column("generation", sa.BigInteger, nullable=False),
         sa.Column("beats", sa.BigInteger, nullable=False),
     )
-    op.bulk_insert(table, [{"id": 1, "cluster": "", "generation": 0, "beats": 0}])

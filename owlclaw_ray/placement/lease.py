@@ -1,0 +1,110 @@
+"""Holding a store's lease: of the clusters that share a store, one runs its agents, and the others stand by."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from owlclaw_ray.errors import OwlClawError
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.deadline import deadline
+from owlclaw_ray.store.api import CommandStore
+from owlclaw_ray.store.commands import ClusterLease, HoldLease, LeaseElsewhere, LeaseHeld, ReleaseLease
+
+RENEW_SECONDS = 1.0
+GIVE_UP_SECONDS = 4.0
+"""A holder that could not renew its lease for that long stops its agents: a standby may soon run them."""
+EXPIRE_SECONDS = 6.0
+"""A standby takes a lease that it has seen stand still for that long: longer than its holder takes to give up."""
+_ANSWER_SECONDS = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+class LeaseHolder:
+    """Tries to hold the lease for its cluster, and says when it begins and when it ceases to.
+
+    No two clocks are compared: whether a lease stands still is measured on the clock of those who look at it.
+    """
+
+    def __init__(
+        self,
+        store: CommandStore,
+        cluster: str,
+        clock: Clock,
+        *,
+        began: Callable[[], Awaitable[None]],
+        ended: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`began` is awaited when the lease is held, `ended` when it is not any more; never both at once, and in turns."""
+        self._store, self._cluster, self._clock = store, cluster, clock
+        self._began, self._ended = began, ended
+        self._renewed: float | None = None
+        """When the latest renewal was asked for that was granted; None while the lease is not held."""
+        self._seen: tuple[ClusterLease, float] | None = None
+        """The lease of another cluster, and since when it has stood still."""
+        self._settled: bool = False
+        """Whether `began` was awaited last."""
+        self._changing: asyncio.Task[None] | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether this cluster holds the lease, as far as it knows."""
+        return self._renewed is not None
+
+    @property
+    def holder(self) -> str:
+        """The other cluster that holds the lease; empty if this one does, or if it is not known."""
+        return "" if self._seen is None else self._seen[0].cluster
+
+    async def keep(self) -> None:
+        """Take the lease as soon as it is free, and renew it, until cancelled."""
+        while True:
+            await self.tick()
+            await self._clock.sleep(RENEW_SECONDS)
+
+    async def tick(self) -> None:
+        """Ask once for the lease, and see to what follows from the answer."""
+        now = self._clock.monotonic()
+        still = self._seen is not None and now - self._seen[1] >= EXPIRE_SECONDS
+        seen = self._seen[0] if self._seen is not None and still else None
+        try:
+            async with deadline(self._clock, _ANSWER_SECONDS):
+                (outcome,) = await self._store.apply([HoldLease(self._cluster, seen)])
+        except (OwlClawError, TimeoutError) as error:
+            if self._renewed is not None and self._clock.monotonic() - self._renewed >= GIVE_UP_SECONDS:
+                logger.warning("this cluster gives its agents up: the lease cannot be renewed: %s", error)
+                self._renewed = None
+        else:
+            match outcome:
+                case LeaseHeld(lease):
+                    if self._renewed is None:
+                        logger.info("this cluster runs the agents of the store now (generation %d)", lease.generation)
+                    self._renewed, self._seen = now, None
+                case LeaseElsewhere(lease):
+                    if self._seen is None or self._seen[0].cluster != lease.cluster:
+                        logger.warning("this cluster stands by: %s runs the agents of the store", lease.cluster)
+                    if self._seen is None or self._seen[0] != lease:
+                        self._seen = (lease, self._clock.monotonic())
+                    self._renewed = None
+                case other:
+                    logger.error("the lease was neither granted nor refused: %s", other)
+        if self._changing is None and self._settled != self.held:
+            self._changing = asyncio.create_task(self._change())
+
+    async def release(self) -> None:
+        """Let another cluster have the lease, if this one holds it; it should not run agents any more."""
+        if self.held:
+            self._renewed = None
+            await self._store.apply([ReleaseLease(self._cluster)])
+
+    async def _change(self) -> None:
+        try:
+            while self._settled != self.held:
+                self._settled = self.held
+                await (self._began() if self._settled else self._ended())
+        except Exception:
+            logger.exception("the change of the lease was not carried out")
+        finally:
+            self._changing = None
