@@ -106,7 +106,7 @@ def test_init_overwrites_nothing(cli: Run, tmp_path: Path):
     result = cli("init")
 
     assert result.exit_code == 1
-    assert "app.py: is there already; nothing was written" in result.output
+    assert "app.py: exists already; nothing was written" in result.output
     assert [path.name for path in tmp_path.iterdir()] == ["app.py"]
 
 
@@ -364,7 +364,9 @@ def test_a_ledger_that_lost_its_triggers_is_warned_of_and_has_them_again(project
     first = cli("doctor", "--folder", str(project)).output
     second = cli("doctor", "--folder", str(project)).output
 
-    assert "WARN store: triggers that keep the ledger append-only had been dropped or changed: ledger_no_delete" in first
+    assert (
+        "WARN store: triggers that keep the ledger append-only had been dropped or changed: ledger_no_delete" in first
+    )
     assert "check with: owlclaw ledger verify" in first
     assert "append-only" not in second
 
