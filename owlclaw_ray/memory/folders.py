@@ -65,7 +65,14 @@ class MemoryFolders:
         finally:
             with self._guard:
                 opened.users -= 1
-                self._forget()
+                # What was used least recently goes, as far as it is more than is to be kept.
+                held = sum(each.memories for each in self._open.values())
+                for other, each in list(self._open.items())[:-1]:
+                    if len(self._open) <= _OPEN_AGENTS and held <= _OPEN_MEMORIES:
+                        break
+                    if not each.users:
+                        held -= each.memories
+                        del self._open[other]
 
     def memories(self, agent: AgentRef) -> tuple[Memory, ...]:
         """Return all active memories in the order of MEMORY.md, oldest first unless people changed it."""
@@ -133,16 +140,6 @@ class MemoryFolders:
             newest=max(times, default=None),
             problems=problems,
         )
-
-    def _forget(self) -> None:
-        """Let go of what was used least recently, as far as it is more than is to be kept."""
-        held = sum(opened.memories for opened in self._open.values())
-        for agent, opened in list(self._open.items())[:-1]:
-            if len(self._open) <= _OPEN_AGENTS and held <= _OPEN_MEMORIES:
-                return
-            if not opened.users:
-                held -= opened.memories
-                del self._open[agent]
 
 
 class _Open:

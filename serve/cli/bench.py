@@ -5,10 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import typer
 
@@ -30,21 +27,13 @@ def bench(context: typer.Context) -> None:
         fix = "in a checkout of the source: pip install -e '.[bench]' && owlclaw bench"
         raise ConfigurationError([Problem("owlclaw bench", what, fix)])
     command = [sys.executable, "-P", "-m", "benchmarks", *context.args]
-    with subprocess.Popen(command) as process, _signals_left_to(process):  # noqa: S603 - the user's own arguments
-        code = process.wait()
+    with subprocess.Popen(command) as process:  # noqa: S603 - the user's own arguments
+        # The benchmarks clean up after a signal, so this process waits for them: Ctrl-C reaches them anyway.
+        interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        terminated = signal.signal(signal.SIGTERM, lambda _number, _frame: process.terminate())
+        try:
+            code = process.wait()
+        finally:
+            signal.signal(signal.SIGINT, interrupted)
+            signal.signal(signal.SIGTERM, terminated)
     raise typer.Exit(code)
-
-
-@contextmanager
-def _signals_left_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Let the benchmarks, which clean up, be the ones that a signal ends: Ctrl-C reaches them anyway."""
-
-    def pass_on(_number: int, _frame: FrameType | None) -> None:
-        process.terminate()
-
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN), signal.signal(signal.SIGTERM, pass_on)
-    try:
-        yield
-    finally:
-        for number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
-            signal.signal(number, handler)

@@ -23,7 +23,7 @@ FolderOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 HERE = Path()
 _ATTEMPTS, _ATTEMPTS_ELSEWHERE = 3, 2
-"""Of one request to a server that is there, and to one that is named. Without one nobody waits for an answer that will not come."""
+"""Of one request to a folder's server that runs, and to one at a URL; to a folder's server that does not run, one."""
 
 
 def environment() -> Mapping[str, str]:
@@ -32,27 +32,20 @@ def environment() -> Mapping[str, str]:
 
 
 def connect(url: str | None, folder: Path) -> SyncClient:
-    """Return a client of the server that is meant."""
+    """Return a client of the server at the URL, or else of the folder's server."""
     if "httpx" not in sys.modules:
         sys.modules["httpx._main"] = None  # type: ignore[assignment] # its own command line, which imports pygments and more
     from owlclaw_ray.client import SyncClient
+    from owlclaw_ray.configuration.server_location import find_runtime
     from owlclaw_ray.errors import ConfigurationError, Problem
+    from serve import pid_file
 
     if url and "://" not in url:
         raise ConfigurationError([Problem("--url or OWLCLAW_URL", f"is {url!r}", f"write it as http://{url}")])
     if url:
         return SyncClient(url, attempts=_ATTEMPTS_ELSEWHERE)
-    found, runs = _server_of(folder)
-    return SyncClient(found, attempts=_ATTEMPTS if runs else 1)
-
-
-def _server_of(folder: Path) -> tuple[str, bool]:
-    """Return where the folder's server runs, or would run, and whether it is there."""
-    from owlclaw_ray.configuration.server_location import find_runtime
-    from serve import pid_file
-
     found = find_runtime(folder, environment())
     running = pid_file.read(found.data_dir)
     if running is not None and running.process() is not None:
-        return running.url, True
-    return found.url, False
+        return SyncClient(running.url, attempts=_ATTEMPTS)
+    return SyncClient(found.url, attempts=1)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from serve.cli.connection import HERE, FolderOption, JsonOption, environment
 from serve.cli.output import console, plain, print_json
-
-if TYPE_CHECKING:
-    from serve.cli.findings import CheckFinding
 
 _STYLES = {"OK": "green", "WARN": "yellow", "FAIL": "red"}
 
@@ -30,11 +25,21 @@ ProbeOption = Annotated[
 
 def doctor(folder: FolderOption = HERE, *, probe: ProbeOption = False, as_json: JsonOption = False) -> None:
     """Check the machine and the application, and say how to fix what is wrong; exit with 1 if something fails."""
-    findings = []
-    for finding in _findings(folder, probe=probe):
+    from rich.text import Text
+
+    from serve.cli.machine_checks import check_machine
+    from serve.cli.project_checks import check_project
+
+    findings, target = [], console()
+    for finding in chain(check_machine(), check_project(folder, environment(), probed=probe)):
         findings.append(finding)
-        if not as_json:
-            _print(finding)
+        if as_json:
+            continue
+        level, said = finding.level.value, plain(finding.message)
+        line = Text.assemble((f"{level:<5}", _STYLES[level]), (f"{finding.subject}: ", "bold"), said)
+        target.print(line, soft_wrap=True)
+        if finding.fix:
+            target.print(Text(f"     → {plain(finding.fix)}"), soft_wrap=True)
     if as_json:
         print_json(
             [
@@ -43,23 +48,3 @@ def doctor(folder: FolderOption = HERE, *, probe: ProbeOption = False, as_json: 
             ]
         )
     raise typer.Exit(1 if any(each.level.value == "FAIL" for each in findings) else 0)
-
-
-def _findings(folder: Path, *, probe: bool) -> Iterator[CheckFinding]:
-    from serve.cli.machine_checks import check_machine
-    from serve.cli.project_checks import check_project
-
-    return chain(check_machine(), check_project(folder, environment(), probed=probe))
-
-
-def _print(finding: CheckFinding) -> None:
-    from rich.text import Text
-
-    level = finding.level.value
-    target = console()
-    target.print(
-        Text.assemble((f"{level:<5}", _STYLES[level]), (f"{finding.subject}: ", "bold"), plain(finding.message)),
-        soft_wrap=True,
-    )
-    if finding.fix:
-        target.print(Text(f"     → {plain(finding.fix)}"), soft_wrap=True)

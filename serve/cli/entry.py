@@ -69,22 +69,30 @@ _LISTS = {
     "callback": "webhooks callbacks",
     "webhook source": "webhooks sources",
 }
-"""The command that lists each kind of thing."""
+"""The command that lists each kind of resource."""
 
 
 class _Commands(TyperGroup):
-    """Has its commands built on demand, and says what went wrong in one place, for all of them."""
+    """Builds its commands on demand, and reports the errors of all of them."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.commands = _OnDemand()
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; an error of ours becomes its message and exit code 1."""
+        """Run the command; an OwlClawError becomes its message and exit code 1."""
         try:
             return super().invoke(ctx)
         except OwlClawError as error:
-            complain(_sentence(error))
+            text = str(error)
+            if getattr(error, "refused", False):
+                url = getattr(error, "url", "")
+                text = f"nothing is listening at {url}\n  → start it with: owlclaw up, or name a server that runs with --url or OWLCLAW_URL"
+            elif isinstance(error, NotFoundError) and error.kind in _LISTS:
+                text += f"\n  → list them with: owlclaw {_LISTS[error.kind]}"
+            elif isinstance(error, ConfigurationError) and len(error.problems) > 1:
+                text = "\n  ".join([f"{len(error.problems)} problems:", *map(str, error.problems)])
+            complain(text)
             raise typer.Exit(1) from error
 
 
@@ -122,14 +130,3 @@ def _options(
     ] = False,
 ) -> None:
     """Run agents durably: start a runtime, trigger agents, follow their runs."""
-
-
-def _sentence(error: OwlClawError) -> str:
-    if getattr(error, "refused", False):
-        url = getattr(error, "url", "")
-        return f"nothing is listening at {url}\n  → start it with: owlclaw up, or name a server that runs with --url or OWLCLAW_URL"
-    if isinstance(error, NotFoundError) and error.kind in _LISTS:
-        return f"{error}\n  → list them with: owlclaw {_LISTS[error.kind]}"
-    if isinstance(error, ConfigurationError) and len(error.problems) > 1:
-        return "\n".join([f"{len(error.problems)} problems:", *(f"  {problem}" for problem in error.problems)])
-    return str(error)

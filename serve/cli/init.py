@@ -15,10 +15,10 @@ from serve.cli.output import console
 _SCAFFOLD = Path(__file__).parent / "scaffold"
 _TEMPLATE = ".template"
 _APPLICATION = b"my_app"
-"""What the files of the scaffold call the application."""
+"""The application's name in the files of the scaffold, used where the folder's name cannot be one."""
 _LONGEST_NAME = 32
 _TAKEN = {"agent", "code", "internal", "mcp"}
-"""Names that tools of the runtime begin with."""
+"""Prefixes of the runtime's own tools."""
 
 
 def register(cli: typer.Typer) -> None:
@@ -26,34 +26,25 @@ def register(cli: typer.Typer) -> None:
     cli.command()(init)
 
 
-def init(folder: Annotated[Path, typer.Argument(help="Where; made if it is not there.")] = Path()) -> None:
-    """Write an application, named after the folder, with one agent that works at once, answered by a script. Overwrites nothing."""
+def init(folder: Annotated[Path, typer.Argument(help="The folder; created if it does not exist.")] = Path()) -> None:
+    """Write an application, named after the folder, with one agent whose model is a script, ready to run. Overwrites nothing."""
     sources = sorted(path for path in _SCAFFOLD.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     targets = [folder / str(path.relative_to(_SCAFFOLD)).removesuffix(_TEMPLATE) for path in sources]
     present = [path for path in targets if path.exists()]
     if present:
         fix = "choose another folder, or move it away"
-        raise ConfigurationError([Problem(str(path), "is there already; nothing was written", fix) for path in present])
-    target, name = console(), _application_name(folder)
+        raise ConfigurationError([Problem(str(path), "exists already; nothing was written", fix) for path in present])
+    name = re.sub(r"[^A-Za-z0-9_]+", "_", folder.resolve().name).strip("_").lstrip("0123456789_")[:_LONGEST_NAME]
+    application = _APPLICATION if name in _TAKEN or namespace_problems(name) else name.encode()
+    target = console()
     for source, path in zip(sources, targets, strict=True):
-        _write(path, source.read_bytes().replace(_APPLICATION, name))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as file:
+                file.write(source.read_bytes().replace(_APPLICATION, application))
+        except OSError as error:
+            what, fix = f"cannot be written: {error.strerror}", "choose a folder that you may write to"
+            raise ConfigurationError([Problem(str(path), what, fix)]) from error
         target.print(f"wrote {path}", soft_wrap=True)
     enter = "" if folder == Path() else f"cd {folder}\n  "
     target.print(f"\nNow:\n  {enter}owlclaw up\nand in another terminal:\n  {enter}owlclaw trigger assistant --follow")
-
-
-def _application_name(folder: Path) -> bytes:
-    """Return the folder's name as the name of an application may be; that of the scaffold, if nothing of it can."""
-    name = re.sub(r"[^A-Za-z0-9_]+", "_", folder.resolve().name).strip("_").lstrip("0123456789_")[:_LONGEST_NAME]
-    return _APPLICATION if name in _TAKEN or namespace_problems(name) else name.encode()
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as file:
-            file.write(content)
-    except OSError as error:
-        raise ConfigurationError(
-            [Problem(str(path), f"cannot be written: {error.strerror}", "choose a folder that you may write to")]
-        ) from error

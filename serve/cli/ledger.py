@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, get_args
@@ -31,15 +30,15 @@ KindOption = Annotated[str | None, typer.Option("--kind", "--type", help="Only r
 ToolOption = Annotated[str | None, typer.Option("--tool", help="Only records of this tool.")]
 SinceOption = Annotated[
     str | None,
-    typer.Option("--since", help="From then on: a time (UTC unless it says otherwise), or 90m, 24h, 7d ago."),
+    typer.Option("--since", help="Only from this time on: a time (UTC unless it has a zone), or 90m, 24h, 7d ago."),
 ]
-UntilOption = Annotated[str | None, typer.Option("--until", help="Before then; as --since.")]
+UntilOption = Annotated[str | None, typer.Option("--until", help="Only before this time; as --since.")]
 
 
 def register(cli: typer.Typer) -> None:
     """Add the commands."""
     ledger = typer.Typer(
-        no_args_is_help=True, help="Read audit records, prove that none was tampered with, export them."
+        no_args_is_help=True, help="Read audit records, verify that none was tampered with, export them."
     )
     ledger.command()(query)
     ledger.command()(heads)
@@ -57,15 +56,22 @@ def query(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=10_000, help="At most so many.")] = 100,
-    after: Annotated[str | None, typer.Option("--after", help="Go on where a list before ended.")] = None,
+    after: Annotated[
+        str | None, typer.Option("--after", help="Continue after this place: the `next_after` of the page before.")
+    ] = None,
     url: UrlOption = None,
     folder: FolderOption = HERE,
     as_json: JsonOption = False,
 ) -> None:
     """Show audit records, oldest first."""
     wanted = _query(agent=agent, run=run, kind=kind, tool=tool, since=since, until=until)
+    if after is not None:
+        from serve.representations import PLACE_PATTERN
+
+        if not re.match(PLACE_PATTERN, after):
+            raise typer.BadParameter(f"{after!r} is not the end of a list", param_hint="--after")
     with ledger_source(url, folder) as source:
-        page = source.page(wanted, _place(after), limit)
+        page = source.page(wanted, after, limit)
     if as_json:
         print_json(page)
         return
@@ -86,7 +92,7 @@ def query(
 
 
 def heads(*, url: UrlOption = None, folder: FolderOption = HERE) -> None:
-    """Print the ends of the hash chains, a line of JSON for each, to be kept where nobody changes them with the ledger."""
+    """Print the heads of the hash chains, a line of JSON for each, to keep where nobody can change them together with the ledger."""
     with ledger_source(url, folder) as source:
         for head in source.heads():
             typer.echo(orjson.dumps(head).decode())
@@ -97,18 +103,20 @@ def verify(
     since: Annotated[
         Path | None,
         typer.Option(
-            "--since", help="What `ledger heads` printed earlier: the chains must still have it.", dir_okay=False
+            "--since",
+            help="A file with the output of an earlier `ledger heads`: the chains must still have these.",
+            dir_okay=False,
         ),
     ] = None,
     url: UrlOption = None,
     folder: FolderOption = HERE,
     as_json: JsonOption = False,
 ) -> None:
-    """Follow the hash chains, record by record; exit with 1 if a record was changed, removed, inserted or moved.
+    """Verify the hash chains, record by record; exit with 1 if a record was changed, removed, inserted or moved.
 
-    It exits with 1, too, if the store has lost the triggers by which it refuses such changes.
+    It also exits with 1 if the store has lost the triggers that refuse such changes.
 
-    The chains are compared with the ends that the runtime noted beside its store, too.
+    The chains are also compared with the heads that the runtime saved beside its store.
     """
     noted = () if since is None else _noted(since)
     with ledger_source(url, folder) as source:
@@ -135,7 +143,7 @@ def export(
     url: UrlOption = None,
     folder: FolderOption = HERE,
 ) -> None:
-    """Write all records that match, oldest first, to a file or to stdout. A file is there as a whole or not at all."""
+    """Write all records that match, oldest first, to a file or to stdout. The file is complete or not written at all."""
     wanted = _query(agent=agent, run=run, kind=kind, tool=tool, since=since, until=until)
     check(form)
     stdout = typer.get_binary_stream("stdout")
@@ -157,24 +165,11 @@ def export(
 def _query(
     *, agent: str | None, run: str | None, kind: str | None, tool: str | None, since: str | None, until: str | None
 ) -> LedgerSelection:
-    return LedgerSelection(agent, run, _kind(kind), tool, _time(since, "--since"), _time(until, "--until"))
-
-
-def _kind(text: str | None) -> wire.LedgerKind | None:
     known: dict[str, wire.LedgerKind] = {each: each for each in get_args(wire.LedgerKind)}
-    if text is None or text in known:
-        return None if text is None else known[text]
-    raise typer.BadParameter(f"{text!r} is none of {', '.join(known)}", param_hint="--kind")
-
-
-def _place(after: str | None) -> str | None:
-    if after is None:
-        return None
-    from serve.representations import PLACE_PATTERN
-
-    if re.match(PLACE_PATTERN, after):
-        return after
-    raise typer.BadParameter(f"{after!r} is not where a list ended", param_hint="--after")
+    if kind is not None and kind not in known:
+        raise typer.BadParameter(f"{kind!r} is none of {', '.join(known)}", param_hint="--kind")
+    wanted = None if kind is None else known[kind]
+    return LedgerSelection(agent, run, wanted, tool, _time(since, "--since"), _time(until, "--until"))
 
 
 def _noted(path: Path) -> list[wire.LedgerHead]:
@@ -209,14 +204,16 @@ def _time(text: str | None, option: str) -> datetime | None:
 def _print(verification: wire.LedgerVerification) -> None:
     chains, breaks = verification["chains"], verification["breaks"]
     records = sum(each["records"] for each in chains)
-    for text in _chain_lines(verification):
-        console().print(text, soft_wrap=True)
+    broken = {each["writer"] for each in breaks}
+    for chain in chains:
+        state, count = "broken" if chain["writer"] in broken else "holds", counted(chain["records"], "record")
+        console().print(f"{chain['writer']}: {count}, {state}, ends in {chain['hash']}", soft_wrap=True)
     for problem in verification["noted"]["problems"]:
         complain(problem)
     if missing := verification["missing_guards"]:
         complain(
-            f"the store has lost what keeps the ledger append-only ({', '.join(missing)}): somebody dropped or changed it. Stop the "
-            "runtime and start it again, which puts it back: owlclaw down, owlclaw up"
+            f"the store has lost triggers that keep the ledger append-only ({', '.join(missing)}): they were dropped or changed. "
+            "Restart the runtime, which restores them: owlclaw down, owlclaw up"
         )
     if not breaks:
         compared = counted(verification["noted"]["heads"], "noted head")
@@ -228,10 +225,3 @@ def _print(verification: wire.LedgerVerification) -> None:
     rows = [(each["writer"], str(each["position"]), each["kind"], each["problem"]) for each in breaks]
     table(("CHAIN", "SEQ", "DONE", "WHAT"), rows, empty="")
     complain(f"the ledger was tampered with: {counted(len(breaks), 'break')}")
-
-
-def _chain_lines(verification: wire.LedgerVerification) -> Iterator[str]:
-    broken = {each["writer"] for each in verification["breaks"]}
-    for chain in verification["chains"]:
-        state = "broken" if chain["writer"] in broken else "holds"
-        yield f"{chain['writer']}: {counted(chain['records'], 'record')}, {state}, ends in {chain['hash']}"

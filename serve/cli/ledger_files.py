@@ -1,4 +1,4 @@
-"""Ledger records as files: JSON Lines and Parquet, written page by page, and there as a whole or not at all."""
+"""Ledger records as files: JSON Lines and Parquet, written page by page, and complete or not at all."""
 
 from __future__ import annotations
 
@@ -34,7 +34,26 @@ class PyarrowMissingError(OwlClawError):
 
 def write(pages: Pages, form: LedgerFormat, target: BinaryIO) -> int:
     """Write the records in their order, and return how many there were. At most one page is held at a time."""
-    return _write_lines(pages, target) if form is LedgerFormat.JSONL else _write_parquet(pages, target)
+    count = 0
+    if form is LedgerFormat.JSONL:
+        for page in pages:
+            target.write(b"".join(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in page))
+            count += len(page)
+        return count
+    pa = _pyarrow()
+    from pyarrow import parquet
+
+    text = {name: pa.string() for name in _TEXTS}
+    schema = pa.schema({**text, "at": pa.timestamp("us", tz="UTC"), "position": pa.int64()}.items())
+    with parquet.ParquetWriter(target, schema, compression="zstd") as writer:
+        for page in pages:
+            rows = [
+                {**each, "at": datetime.fromisoformat(each["at"]), "data": orjson.dumps(each["data"]).decode()}
+                for each in page
+            ]
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+            count += len(page)
+    return count
 
 
 def check(form: LedgerFormat) -> None:
@@ -45,7 +64,7 @@ def check(form: LedgerFormat) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file beside the path that takes its place when the block ends well, and goes away when it does not."""
+    """Open a temporary file that replaces the path when the block succeeds, and is removed when it fails."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with partial.open("wb") as file:
@@ -56,33 +75,6 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-
-
-def _write_lines(pages: Pages, target: BinaryIO) -> int:
-    count = 0
-    for page in pages:
-        target.write(b"".join(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in page))
-        count += len(page)
-    return count
-
-
-def _write_parquet(pages: Pages, target: BinaryIO) -> int:
-    pa = _pyarrow()
-    from pyarrow import parquet
-
-    text = {name: pa.string() for name in _TEXTS}
-    schema = pa.schema({**text, "at": pa.timestamp("us", tz="UTC"), "position": pa.int64()}.items())
-    count = 0
-    with parquet.ParquetWriter(target, schema, compression="zstd") as writer:
-        for page in pages:
-            writer.write_table(pa.Table.from_pylist([_row(record) for record in page], schema=schema))
-            count += len(page)
-    return count
-
-
-def _row(record: wire.LedgerRecord) -> dict[str, Any]:
-    at, data = datetime.fromisoformat(record["at"]), orjson.dumps(record["data"]).decode()
-    return {**record, "at": at, "data": data}
 
 
 def _pyarrow() -> Any:

@@ -1,4 +1,4 @@
-"""Where the commands read the ledger: from the server that runs, or, when none does, from the store itself."""
+"""Where the commands read the ledger: from the server, or, when it does not run, from the store itself."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
+from typing_extensions import override
 
 from owlclaw_ray import wire
 from owlclaw_ray.kernel.system_clock import SystemClock
@@ -18,7 +19,6 @@ from serve.cli.connection import connect, environment
 
 if TYPE_CHECKING:
     from owlclaw_ray.client import SyncClient
-    from owlclaw_ray.settings import Settings
     from owlclaw_ray.store.api import Store
 
 
@@ -41,11 +41,11 @@ class LedgerSource(Protocol):
         ...
 
     def heads(self) -> list[wire.LedgerHead]:
-        """Return the ends of all chains."""
+        """Return the heads of all chains."""
         ...
 
     def verify(self, since: Sequence[wire.LedgerHead]) -> wire.LedgerVerification:
-        """Follow all chains, record by record, and compare them with what was noted of them, and with these heads."""
+        """Verify all chains, record by record, and compare them with the saved heads and these ones."""
         ...
 
 
@@ -71,22 +71,28 @@ def ledger_source(url: str | None, folder: Path) -> Iterator[LedgerSource]:
         running = pid_file.read(find_runtime(folder, environment()).data_dir)
         if running is None or running.process() is None:
             from owlclaw_ray.settings import load_settings
+            from owlclaw_ray.store.sql.factory import open_existing
 
-            with _store_of(load_settings(folder, environment())) as source:
-                yield source
+            settings = load_settings(folder, environment())
+            with asyncio.Runner() as runner:
+                store = runner.run(open_existing(settings.store_url))
+                try:
+                    yield StoreLedger(store, runner, settings.data_dir)
+                finally:
+                    runner.run(store.close())
             return
     with connect(url, folder) as client:
         yield ServerLedger(client)
 
 
-class ServerLedger:
+class ServerLedger(LedgerSource):
     """The ledger, over HTTP."""
 
     def __init__(self, client: SyncClient) -> None:
         self._client = client
 
+    @override
     def page(self, query: LedgerSelection, after: str | None, limit: int) -> wire.Ledger:
-        """See LedgerSource.page."""
         return self._client.ledger_page(
             query.agent,
             query.run,
@@ -98,23 +104,23 @@ class ServerLedger:
             limit=limit,
         )
 
+    @override
     def heads(self) -> list[wire.LedgerHead]:
-        """See LedgerSource.heads."""
         return self._client.ledger_heads()
 
+    @override
     def verify(self, since: Sequence[wire.LedgerHead]) -> wire.LedgerVerification:
-        """See LedgerSource.verify."""
         return self._client.verify_ledger(since=since)
 
 
-class StoreLedger:
+class StoreLedger(LedgerSource):
     """The ledger, in its store."""
 
     def __init__(self, store: Store, runner: asyncio.Runner, data_dir: Path) -> None:
         self._store, self._runner, self._data_dir = store, runner, data_dir
 
+    @override
     def page(self, query: LedgerSelection, after: str | None, limit: int) -> wire.Ledger:
-        """See LedgerSource.page."""
         from owlclaw_ray.domain.agent import AgentRef
         from owlclaw_ray.domain.ledger import LedgerKind
         from owlclaw_ray.ids import DEFAULT_TENANT, RunId
@@ -134,16 +140,16 @@ class StoreLedger:
         )
         return ledger_body(self._runner.run(self._store.read(where)), limit)
 
+    @override
     def heads(self) -> list[wire.LedgerHead]:
-        """See LedgerSource.heads."""
         from owlclaw_ray.ids import DEFAULT_TENANT
         from serve.representations import heads_body
 
         chains = self._runner.run(self._store.read(LedgerChains(DEFAULT_TENANT)))
         return heads_body(DEFAULT_TENANT, chains, SystemClock().now())["heads"]
 
+    @override
     def verify(self, since: Sequence[wire.LedgerHead]) -> wire.LedgerVerification:
-        """See LedgerSource.verify."""
         import msgspec
 
         from owlclaw_ray.domain.ledger import NotedHead, NotedHeads
@@ -155,15 +161,3 @@ class StoreLedger:
         noted = ChainHeadFolder(self._data_dir).load()
         heads = NotedHeads((*noted.heads, *msgspec.convert(since, list[NotedHead])), noted.problems)
         return verification_body(self._runner.run(verified_ledger(self._store, DEFAULT_TENANT, heads)))
-
-
-@contextmanager
-def _store_of(settings: Settings) -> Iterator[LedgerSource]:
-    from owlclaw_ray.store.sql.factory import open_existing
-
-    with asyncio.Runner() as runner:
-        store = runner.run(open_existing(settings.store_url))
-        try:
-            yield StoreLedger(store, runner, settings.data_dir)
-        finally:
-            runner.run(store.close())

@@ -1,10 +1,9 @@
-"""`owlclaw mcp list`: the MCP servers, how they are, and what they offer."""
+"""`owlclaw mcp list`: the MCP servers, their state, and their tools."""
 
 from __future__ import annotations
 
 import typer
 
-from owlclaw_ray import wire
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
 from serve.cli.output import console, plain, print_json, table, when
 
@@ -17,7 +16,7 @@ def register(cli: typer.Typer) -> None:
 
 
 def list_servers(*, url: UrlOption = None, folder: FolderOption = HERE, as_json: JsonOption = False) -> None:
-    """List the servers, what is wrong with them, and their tools."""
+    """List the servers with their state, problems and tools."""
     with connect(url, folder) as client:
         found = client.mcp_servers()
     if as_json:
@@ -37,15 +36,11 @@ def list_servers(*, url: UrlOption = None, folder: FolderOption = HERE, as_json:
     ]
     empty = "there are no MCP servers; name one in owlclaw.yaml: mcp.servers"
     table(("SERVER", "TRANSPORT", "TARGET", "STATE", "SINCE", "TOOLS", "CALLS"), rows, empty=empty)
-    for each in found:
-        _tell(each)
-
-
-def _tell(server: wire.McpServer) -> None:
     show = console().print
-    if server["problem"]:
-        show(f"\n{server['name']}: {plain(server['problem'])}")
-    for tool in server["tools"]:
-        show(f"  {tool}")
-    for left_out in server["left_out"]:
-        show(f"  left out: {plain(left_out['tool'])}: {plain(left_out['why'])}")
+    for server in found:
+        if server["problem"]:
+            show(f"\n{server['name']}: {plain(server['problem'])}")
+        for tool in server["tools"]:
+            show(f"  {tool}")
+        for left_out in server["left_out"]:
+            show(f"  left out: {plain(left_out['tool'])}: {plain(left_out['why'])}")

@@ -25,36 +25,24 @@ _TOOL = {"name": "report_status", "description": "Report how you are.", "paramet
 
 
 def probe(models: Sequence[RealModel]) -> list[CheckFinding]:
-    """Offer each model one tool and ask for a call of it; return what came of that."""
+    """Offer each model one tool and ask for a call of it; return how each answered."""
 
     async def ask_all() -> list[CheckFinding]:
         from owlclaw_ray.models.litellm_client import LiteLLMClient
 
         client = LiteLLMClient()
         try:
-            return [await _probe(client, each) for each in models]
+            return [await _finding(client, each) for each in models]
         finally:
             await client.close()
 
     return asyncio.run(ask_all())
 
 
-async def _probe(client: LiteLLMClient, asked: RealModel) -> CheckFinding:
+async def _finding(client: LiteLLMClient, asked: RealModel) -> CheckFinding:
     subject = f"model {asked.model}"
-    try:
-        reply = await client.complete(_request(asked), asked.model)
-    except OwlClawError as error:
-        return fail(subject, f"does not answer: {error}", "")
-    if any(call.name == _TOOL["name"] for call in reply.tool_calls):
-        return ok(subject, "tools offered: 1, understood: 1")
-    counted = f" (its prompt had {reply.usage.prompt_tokens} tokens)" if reply.usage.prompt_tokens else ""
-    fix = "see docs/models.md for what its server needs, such as llama-server --jinja, or take a model that is trained for tools"
-    return warn(subject, f"tools offered: 1, understood: 0: asked for a call, it answered with text{counted}", fix)
-
-
-def _request(asked: RealModel) -> ModelRequest:
     endpoints = () if asked.endpoint is None else (asked.endpoint,)
-    return ModelRequest(
+    request = ModelRequest(
         request_id=RequestId("req_probe"),
         model=ModelChoice((asked.model,), endpoints=endpoints),
         system="You act by calling tools.",
@@ -65,3 +53,12 @@ def _request(asked: RealModel) -> ModelRequest:
         run_id="probe",
         trigger=Trigger(TriggerKind.API),
     )
+    try:
+        reply = await client.complete(request, asked.model)
+    except OwlClawError as error:
+        return fail(subject, f"does not answer: {error}", "")
+    if any(call.name == _TOOL["name"] for call in reply.tool_calls):
+        return ok(subject, "tools offered: 1, understood: 1")
+    counted = f" (its prompt had {reply.usage.prompt_tokens} tokens)" if reply.usage.prompt_tokens else ""
+    fix = "see docs/models.md for what its server needs, such as llama-server --jinja, or take a model that is trained for tools"
+    return warn(subject, f"tools offered: 1, understood: 0: asked for a call, it answered with text{counted}", fix)

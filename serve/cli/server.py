@@ -75,7 +75,7 @@ def down(
 def _stop(process: psutil.Process, timeout: float) -> None:
     import psutil
 
-    from serve.processes import lives
+    from serve.processes import end_descendants, lives
 
     try:
         process.terminate()
@@ -88,26 +88,19 @@ def _stop(process: psutil.Process, timeout: float) -> None:
     while lives(process):
         now = time.monotonic()
         if now - started >= timeout:
-            _kill(process, timeout)
+            with suppress(psutil.NoSuchProcess):
+                process.suspend()  # so that it starts nothing while its descendants are killed
+                try:
+                    end_descendants(process.pid)
+                finally:
+                    process.kill()
+                psutil.wait_procs([process], timeout=_KILL_SECONDS)
+            complain(
+                f"process {process.pid} did not end within {timeout:g} s and was killed; "
+                "what was accepted resumes at the next start"
+            )
             return
         if now - told >= _TELL_SECONDS:
             console().print(f"still stopping after {now - started:.0f} s")
             told = now
         time.sleep(_POLL_SECONDS)
-
-
-def _kill(process: psutil.Process, timeout: float) -> None:
-    import psutil
-
-    from serve.processes import end_descendants
-
-    with suppress(psutil.NoSuchProcess):
-        process.suspend()  # so that it starts nothing while what it started is killed
-        try:
-            end_descendants(process.pid)
-        finally:
-            process.kill()
-        psutil.wait_procs([process], timeout=_KILL_SECONDS)
-    complain(
-        f"process {process.pid} did not end within {timeout:g} s and was killed; what was accepted resumes at the next start"
-    )

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec import Struct
 
 from owlclaw_ray.counting import counted
 from owlclaw_ray.errors import ConfigurationError, NotFoundError, Problem
@@ -24,26 +23,18 @@ _SKILL_FILE = "SKILL.md"
 
 def register(cli: typer.Typer) -> None:
     """Add the commands."""
-    skill = typer.Typer(no_args_is_help=True, help="Check skills, and see what they are.")
+    skill = typer.Typer(no_args_is_help=True, help="Validate, list and show skills.")
     skill.command()(validate)
     skill.command("list")(list_skills)
     skill.command()(show)
     cli.add_typer(skill, name="skill")
 
 
-class _Checked(Struct, frozen=True):
-    """What was found of one SKILL.md: it is broken, or odd."""
-
-    path: Path
-    errors: tuple[Problem, ...]
-    warnings: tuple[Problem, ...]
-
-
 def validate(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(
-            help="SKILL.md files, or folders that hold skills. Default: all of the application.", metavar="[PATH]..."
+            help="SKILL.md files, or folders with skills. Default: all of the application.", metavar="[PATH]..."
         ),
     ] = None,
     *,
@@ -51,14 +42,33 @@ def validate(
     as_json: JsonOption = False,
 ) -> None:
     """Check skills against the Agent Skills specification and the owlclaw extension; exit with 1 if one is broken."""
-    checked = [_check(path) for each in paths or [_agents_dir(folder)] for path in _skill_files(each)]
-    broken = sum(bool(each.errors) for each in checked)
+    from owlclaw_ray.configuration.governance import GovernanceFile
+    from owlclaw_ray.definitions.skills.host_facts import Machine
+    from owlclaw_ray.definitions.skills.loader import SkillConditions, load_skill
+    from owlclaw_ray.settings import load_settings
+
+    around = SkillConditions(Machine(environment()), GovernanceFile().trading_hours.of(()))
+    findings: list[tuple[str, Problem]] = []
+    count = broken = 0
+    for each in paths or [load_settings(folder, environment()).agents_dir]:
+        for path in _skill_files(each):
+            count += 1
+            try:
+                findings += [("WARN", found) for found in load_skill(path.absolute(), str(path), around).problems]
+            except ConfigurationError as error:
+                broken += 1
+                findings += [("FAIL", found) for found in error.problems]
     if as_json:
-        print_json([_finding(level, each) for level, each in _all(checked)])
+        print_json(
+            [
+                {"level": level, "where": found.where, "rule": found.rule, "what": found.what, "fix": found.fix}
+                for level, found in findings
+            ]
+        )
     else:
-        for level, each in _all(checked):
-            console().print(f"{level}  {plain(str(each))}  [{each.rule}]", soft_wrap=True)
-        console().print(f"{counted(len(checked), 'skill')}, {broken} of them broken")
+        for level, found in findings:
+            console().print(f"{level}  {plain(str(found))}  [{found.rule}]", soft_wrap=True)
+        console().print(f"{counted(count, 'skill')}, {broken} of them broken")
     raise typer.Exit(1 if broken else 0)
 
 
@@ -68,7 +78,7 @@ def list_skills(
     folder: FolderOption = HERE,
     as_json: JsonOption = False,
 ) -> None:
-    """List the skills of the application's definitions, and which of them cannot be read here."""
+    """List the skills of the application's definitions, and why some are not available on this machine."""
     definitions = list(_definitions(folder, agent))
     if as_json:
         print_json([_body(definition, each) for definition in definitions for each in definition.skills])
@@ -91,7 +101,7 @@ def show(
     folder: FolderOption = HERE,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a skill: what is known of it, and its text as a model reads it."""
+    """Show a skill with its metadata and its text as a model reads it."""
     from owlclaw_ray.definitions.skills.text import read_skill
 
     (definition,) = _definitions(folder, agent)
@@ -113,12 +123,6 @@ def show(
     target.print(f"\n{plain(text, keep_lines=True)}", soft_wrap=True)
 
 
-def _agents_dir(folder: Path) -> Path:
-    from owlclaw_ray.settings import load_settings
-
-    return load_settings(folder, environment()).agents_dir
-
-
 def _definitions(folder: Path, only: str | None) -> Iterator[AgentDefinition]:
     """Yield the definitions that can be used, or the one that is asked for; complain about the others."""
     from owlclaw_ray.definitions.folder import DefinitionFolder
@@ -138,41 +142,18 @@ def _definitions(folder: Path, only: str | None) -> Iterator[AgentDefinition]:
 
 
 def _skill_files(path: Path) -> list[Path]:
-    """Return the SKILL.md files that a path means; raises ConfigurationError if it means none."""
+    """Return the SKILL.md files of a path; raises ConfigurationError if there are none."""
     if path.name == _SKILL_FILE or path.is_file():
         return [path]
-    found = sorted(each for each in path.rglob(_SKILL_FILE) if not _hidden(each.relative_to(path)))
+    found = sorted(
+        each
+        for each in path.rglob(_SKILL_FILE)
+        if not any(part.startswith(".") for part in each.relative_to(path).parts)
+    )
     if not found:
         what = "holds no SKILL.md" if path.is_dir() else "does not exist"
         raise ConfigurationError([Problem(str(path), what, "name a SKILL.md, or a folder with skills in it")])
     return found
-
-
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
-def _check(path: Path) -> _Checked:
-    from owlclaw_ray.configuration.governance import GovernanceFile
-    from owlclaw_ray.definitions.skills.host_facts import Machine
-    from owlclaw_ray.definitions.skills.loader import SkillConditions, load_skill
-
-    around = SkillConditions(Machine(environment()), GovernanceFile().trading_hours.of(()))
-    try:
-        loaded = load_skill(path.absolute(), str(path), around)
-    except ConfigurationError as error:
-        return _Checked(path, error.problems, ())
-    return _Checked(path, (), loaded.problems)
-
-
-def _all(checked: list[_Checked]) -> Iterator[tuple[str, Problem]]:
-    for each in checked:
-        yield from (("FAIL", problem) for problem in each.errors)
-        yield from (("WARN", problem) for problem in each.warnings)
-
-
-def _finding(level: str, problem: Problem) -> JsonObject:
-    return {"level": level, "where": problem.where, "rule": problem.rule, "what": problem.what, "fix": problem.fix}
 
 
 def _body(definition: AgentDefinition, skill: Skill) -> JsonObject:

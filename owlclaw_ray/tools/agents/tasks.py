@@ -114,7 +114,11 @@ class TaskTools:
         by = None if caller.lineage is None else caller.run_id
         step_id, result = arguments.step_id, arguments.result
         task = self._change(arguments.task_id, caller, lambda task: task.moved(step_id, status, result, by))
-        return {"task_id": task.task_id, "step": _step(task, task.step(step_id)), "ready": _ids(task.ready())}
+        return {
+            "task_id": task.task_id,
+            "step": _step(task, task.step(step_id)),
+            "ready": [each.step_id for each in task.ready()],
+        }
 
     def end(self, status: TaskStatus, arguments: models.EndTask, caller: ToolInvocation) -> JsonObject:
         """End a task: completed, once all its steps are; failed; or cancelled."""
@@ -168,10 +172,6 @@ def _matches_status(task: Task, step: Step, status: str, run_id: RunId) -> bool:
             return step.status.value == status
 
 
-def _ids(steps: Sequence[Step]) -> Sequence[str]:
-    return [step.step_id for step in steps]
-
-
 def _brief(task: Task) -> JsonObject:
     return {
         "task_id": task.task_id,
@@ -182,7 +182,7 @@ def _brief(task: Task) -> JsonObject:
             for status in StepStatus
             if (number := sum(step.status is status for step in task.steps))
         },
-        "ready": _ids(task.ready()),
+        "ready": [step.step_id for step in task.ready()],
     }
 
 

@@ -69,7 +69,11 @@ def _checked(text: str) -> str:
             if any(int(number) > _MAX_REPEATS for number in re.findall(r"\d+", part)):
                 raise _refused(f"{part!r} repeats more than {_MAX_REPEATS} times")
         if kind == "class":
-            _check_class(part)
+            inside = part[1:-1].removeprefix("^")
+            if not inside.isascii():
+                raise _refused(f"{part!r} has characters beyond ASCII: write (?:a|b) for [ab]")
+            if any(pair in inside for pair in ("&&", "--", "~~", "||")) or "".join(_IN_CLASS.findall(inside)) != inside:
+                raise _refused(f"{part!r} is a set that is not supported")
         if (part == "^" and before not in {"open", "or"}) or (parts[-1:] == ["$"] and kind not in {"close", "or"}):
             raise _refused("^ must begin a choice, and $ must end one")
         if kind == "open" and text.startswith("(?", at) and part == "(":
@@ -77,14 +81,6 @@ def _checked(text: str) -> str:
         parts.append(part if part.isascii() else f"(?:{_as_bytes(part.removeprefix(_ESCAPE))})")
         at, before = found.end(), kind
     return "".join(parts)
-
-
-def _check_class(part: str) -> None:
-    inside = part[1:-1].removeprefix("^")
-    if not inside.isascii():
-        raise _refused(f"{part!r} has characters beyond ASCII: write (?:a|b) for [ab]")
-    if any(pair in inside for pair in ("&&", "--", "~~", "||")) or "".join(_IN_CLASS.findall(inside)) != inside:
-        raise _refused(f"{part!r} is a set that is not supported")
 
 
 def _refused(why: str) -> ToolArgumentsError:

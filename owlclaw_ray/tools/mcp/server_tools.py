@@ -191,7 +191,7 @@ def offering_of(server: McpServerOptions, listed: Sequence[JsonObject]) -> Serve
             left_out.append(LeftOut(raw, f"it cannot be told from the server's tool {taken.metadata[RAW_NAME]!r}"))
         elif len(definitions) == _MAX_TOOLS:
             left_out.append(LeftOut(raw, f"a server may have {_MAX_TOOLS} tools"))
-        elif together + (size := _bytes_of(definition.input_schema)) > _MAX_TOTAL_BYTES:
+        elif together + (size := len(orjson.dumps(definition.input_schema))) > _MAX_TOTAL_BYTES:
             what = f"the schemas of a server's tools may have {_MAX_TOTAL_BYTES} bytes together"
             left_out.append(LeftOut(raw, what))
         else:
@@ -206,57 +206,38 @@ def _definition(server: McpServerOptions, tool: JsonObject, rule: ToolRule) -> T
     problems = tool_name_problems(name)
     if problems:
         raise ConfigurationError(problems)
-    hints = _Hints(tool.get("annotations"), server.annotations)
+    said = _mapping(tool.get("annotations"))
+    # Without a word, and without trust in what the server says, a call acts, and acts again.
+    trusted = server.annotations is Annotations.TRUST
+    reads, idempotent = said.get("readOnlyHint") is True, said.get("idempotentHint") is True
+    hinted = Permission.READONLY if trusted and reads else Permission.WRITE
+    effect = Effect.IDEMPOTENT if trusted and (reads or idempotent) else Effect.ONCE
+    tags = {"mcp", *server.tags, *rule.tags}
+    if said.get("destructiveHint") is True and not reads:
+        tags.add("dangerous")
+    if said.get("openWorldHint") is True or isinstance(server.endpoint, Address):
+        tags.add("network")
     check_name(raw, "name")
     written = _mapping(tool.get("inputSchema"))
     if _size(written, _mapping(written.get("$defs")), {}) > _MAX_SCHEMA_PARTS:
         what = f"has more than {_MAX_SCHEMA_PARTS} parts when its references are followed"
         raise ConfigurationError([Problem("inputSchema", what, "tools need smaller schemas")])
     schema = harmless_schema(plain_schema(written, "inputSchema"), "inputSchema")
-    size = _bytes_of(schema)
+    size = len(orjson.dumps(schema))
     if size > _MAX_SCHEMA_BYTES:
         raise ConfigurationError([Problem("inputSchema", f"has {size} bytes", f"a tool may have {_MAX_SCHEMA_BYTES}")])
-    permission = Permission(rule.permission) if rule.permission else hints.permission
-    network = {"network"} if isinstance(server.endpoint, Address) else set[str]()
+    permission = Permission(rule.permission) if rule.permission else hinted
     return ToolDefinition(
         name=name,
         description=prose(str(tool.get("description") or tool.get("title") or raw)),
         input_schema=schema,
         permission=permission,
-        effect=Effect(rule.effect) if rule.effect else hints.effect,
+        effect=Effect(rule.effect) if rule.effect else effect,
         tool_class=ToolClass.ALONE,
-        tags=frozenset({"mcp", permission.value, *server.tags, *rule.tags, *hints.tags, *network}),
+        tags=frozenset({*tags, permission.value}),
         timeout=rule.timeout or server.timeout,
         metadata={SERVER: server.name, RAW_NAME: raw},
     )
-
-
-class _Hints:
-    """What a server says of a tool, as far as it is believed: without a word, and without trust, a call acts, and acts again."""
-
-    def __init__(self, written: JsonValue, annotations: Annotations) -> None:
-        said = _mapping(written)
-        self._trusted = annotations is Annotations.TRUST
-        self._reads, self._idempotent = said.get("readOnlyHint") is True, said.get("idempotentHint") is True
-        self._destroys = said.get("destructiveHint") is True and not self._reads
-        self._open = said.get("openWorldHint") is True
-
-    @property
-    def permission(self) -> Permission:
-        return Permission.READONLY if self._trusted and self._reads else Permission.WRITE
-
-    @property
-    def effect(self) -> Effect:
-        return Effect.IDEMPOTENT if self._trusted and (self._reads or self._idempotent) else Effect.ONCE
-
-    @property
-    def tags(self) -> frozenset[str]:
-        said = {"dangerous": self._destroys, "network": self._open}
-        return frozenset(tag for tag, holds in said.items() if holds)
-
-
-def _bytes_of(schema: JsonObject) -> int:
-    return len(orjson.dumps(schema))
 
 
 def _size(node: JsonValue, definitions: JsonObject, sizes: dict[str, int]) -> int:

@@ -106,7 +106,7 @@ def test_init_overwrites_nothing(cli: Run, tmp_path: Path):
     result = cli("init")
 
     assert result.exit_code == 1
-    assert "app.py: is there already; nothing was written" in result.output
+    assert "app.py: exists already; nothing was written" in result.output
     assert [path.name for path in tmp_path.iterdir()] == ["app.py"]
 
 

@@ -218,8 +218,8 @@ def test_a_store_whose_triggers_were_dropped_is_told_with_how_to_put_them_back(f
 
     assert result.exit_code == 1
     said = " ".join(result.output.split())
-    assert "lost what keeps the ledger append-only (ledger_no_update)" in said
-    assert "start it again, which puts it back" in said
+    assert "lost triggers that keep the ledger append-only (ledger_no_update)" in said
+    assert "Restart the runtime, which restores them" in said
     assert "the ledger holds: 1 chain" in said
     told = json.loads(filled("ledger", "verify", "--json").output)
     assert (told["holds"], told["missing_guards"]) == (True, ["ledger_no_update"])
