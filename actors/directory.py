@@ -7,11 +7,13 @@ import logging
 import math
 import os
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from actors.hosts import ActorHost, RootedPool
 from actors.keeper_client import KeeperClient
 from actors.logs import configure
+from actors.nodes import cluster_name
 from actors.plan import RuntimePlan
 from actors.remote import AgentHandle, calls
 from actors.remote_actor import RemoteActor, plain
@@ -22,6 +24,7 @@ from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.file_threads import in_file_thread
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.placement.directory import Directory
+from owlclaw_ray.placement.lease import LeaseHolder
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, views_of
 
 _TIMEOUT_IN_HEARTBEATS = 3
@@ -46,42 +49,88 @@ class DirectoryActor(RemoteActor):
         self._clock = SystemClock()
         self._isolations: dict[str, tuple[Isolation, float]] = {}
         self._looks: dict[str, asyncio.Task[None]] = {}
-        self._directory = Directory(
-            pool=RootedPool(plan.namespace, plan.placement.heartbeat * _TIMEOUT_IN_HEARTBEATS),
-            store=KeeperClient(plan.namespace),
+        self._plan = plan
+        self._pool = RootedPool(plan.namespace, plan.placement.heartbeat * _TIMEOUT_IN_HEARTBEATS)
+        self._store = KeeperClient(plan.namespace)
+        self._directory: Directory | None = None
+        """None while this cluster stands by, because another one runs the agents of the store."""
+        self._started: asyncio.Task[None] | None = None
+        self._lease: LeaseHolder | None = None
+        cluster = cluster_name(plan.store_url)
+        if cluster:
+            self._lease = LeaseHolder(
+                self._store, cluster, self._clock, began=self._take_agents, ended=self._give_up_agents
+            )
+            self._holding = asyncio.create_task(self._lease.keep())
+        else:
+            self._directory = self._new_directory()
+            self._started = asyncio.create_task(self._start(self._directory))
+
+    def _new_directory(self) -> Directory:
+        return Directory(
+            pool=self._pool,
+            store=self._store,
             isolation_of=self._isolation_of,
-            placement=plan.placement,
+            placement=self._plan.placement,
             clock=self._clock,
         )
-        self._started = asyncio.create_task(self._start())
 
-    async def _start(self) -> None:
+    async def _start(self, directory: Directory) -> None:
         while True:
             try:
                 await self._load_isolations(await in_file_thread(self._definitions.present))
-                return await self._directory.start()
+                return await directory.start()
             except RuntimeUnavailableError as error:
                 logger.warning("the Directory waits for its root: %s", error)
             except Exception:
                 logger.exception("the Directory cannot start; it tries again")
             await self._clock.sleep(_PAUSE)
 
+    async def _take_agents(self) -> None:
+        self._directory = self._new_directory()
+        self._started = asyncio.create_task(self._start(self._directory))
+
+    async def _give_up_agents(self) -> None:
+        """Stop all agents of this cluster where they are: what they do is not accepted by the store any more."""
+        directory, self._directory = self._directory, None
+        started, self._started = self._started, None
+        if started is not None:
+            started.cancel()
+        if directory is not None:
+            await directory.stop(0.0)
+        for host in await self._pool.living():
+            await self._pool.kill(host)
+
+    async def _active(self) -> Directory | None:
+        """Return the Directory once it has started; None on standby."""
+        started = self._started
+        if started is not None:
+            with suppress(asyncio.CancelledError):
+                await asyncio.shield(started)
+        return self._directory
+
+    async def active(self) -> bool:
+        """Return whether this cluster runs the agents of the store."""
+        return self._directory is not None
+
     async def wake(self, agents: Sequence[AgentRef]) -> dict[AgentRef, str]:
-        """See Directory.wake."""
-        await self._started
+        """See Directory.wake; on standby nobody is woken."""
+        directory = await self._active()
+        if directory is None:
+            return {}
         await self._load_isolations({agent.definition for agent in agents} - self._isolations.keys())
-        return await self._directory.wake(agents)
+        return await directory.wake(agents)
 
     @plain
     async def handle(self, host_id: str) -> AgentHandle | None:
         """Return the actor of a host, for those who wake its agents themselves; None if it is gone."""
-        host = self._directory.host(host_id)
+        host = None if self._directory is None else self._directory.host(host_id)
         return host.actor if isinstance(host, ActorHost) else None
 
     async def cancel(self, agent: AgentRef, run_id: RunId) -> bool:
         """See Directory.cancel."""
-        await self._started
-        return await self._directory.cancel(agent, run_id)
+        directory = await self._active()
+        return directory is not None and await directory.cancel(agent, run_id)
 
     async def definition(self, name: str, known_version: str) -> AgentDefinition | None:
         """Return the present definition, or None if it is the known version; raises what is wrong with it."""
@@ -93,9 +142,10 @@ class DirectoryActor(RemoteActor):
 
         A host that does not answer is dead, or asks by itself within a second.
         """
-        await self._started
+        directory = await self._active()
         await self._definitions.reload(name)
-        await asyncio.gather(*(self._notify_reload(host_id, name) for host_id in self._directory.hosts()))
+        if directory is not None:
+            await asyncio.gather(*(self._notify_reload(host_id, name) for host_id in directory.hosts()))
 
     async def _notify_reload(self, host_id: str, name: str) -> None:
         actor = await self.handle(host_id)
@@ -111,13 +161,21 @@ class DirectoryActor(RemoteActor):
         return await in_file_thread(lambda: views_of(self._definitions.present(), self._definitions.load))
 
     async def hosts(self) -> dict[str, int]:
-        """Return the number of agents on each host."""
-        await self._started
-        return self._directory.hosts()
+        """Return the number of agents on each host; none on standby."""
+        directory = await self._active()
+        return {} if directory is None else directory.hosts()
 
     async def stop(self, grace: float) -> None:
-        """See Directory.stop."""
-        await self._directory.stop(grace)
+        """See Directory.stop; another cluster may run the agents then."""
+        if self._lease is not None:
+            self._holding.cancel()
+        if self._directory is not None:
+            await self._directory.stop(grace)
+        if self._lease is not None:
+            try:
+                await self._lease.release()
+            except OwlClawError as error:
+                logger.warning("the lease was not given back, another cluster waits until it expires: %s", error)
 
     def _isolation_of(self, name: str) -> Isolation | None:
         """Return how the definition wanted its agents placed when its files were last looked at; None before the first look ends.

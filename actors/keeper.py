@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from actors.garbage import collect_rarely
 from actors.liveness import CHECK_INTERVAL, LivenessMonitor
 from actors.logs import configure
-from actors.nodes import writer_name
+from actors.nodes import cluster_name, writer_name
 from actors.plan import RuntimePlan
 from actors.redactors import node_redactor
 from actors.remote import ROOT, find, restarted
@@ -137,7 +137,11 @@ class KeeperActor(RemoteActor):
                 if self._store is None or self._commits is None:
                     writer = await asyncio.to_thread(writer_name)
                     store = await open_store(
-                        plan.store_url, writer=writer, redactor=node_redactor(plan), must_exist=restarted()
+                        plan.store_url,
+                        writer=writer,
+                        redactor=node_redactor(plan),
+                        must_exist=restarted(),
+                        cluster=cluster_name(plan.store_url),
                     )
                     store.tell(self._news.changed)
                     self._writer = writer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import psutil
 import ray
@@ -44,6 +45,16 @@ def writer_name() -> str:
     own = next(node for node in living_nodes() if node.node_id == here())
     alone = sum(node.host == own.host for node in living_nodes()) == 1
     return f"keeper@{own.host}" if alone else f"keeper@{own.host}-{own.node_id[:8]}"
+
+
+def cluster_name(store_url: str) -> str:
+    """Return what the lease of the store names this Ray cluster, another name after each start of its head; empty for a store that
+    no other cluster can use.
+    """
+    if store_url.startswith("sqlite"):
+        return ""
+    node: Any = ray._private.worker.global_worker.node  # noqa: SLF001 - no public name
+    return f"{node.session_name}@{ray.get_runtime_context().gcs_address}"
 
 
 def check_nodes(store_url: str) -> int:

@@ -4,6 +4,7 @@ approvals that nobody decided, artifacts and webhooks that are too old, and tell
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import random
@@ -21,6 +22,7 @@ from actors.agent import RemoteDefinitions
 from actors.keeper_client import KeeperClient
 from actors.keeper_run_updates import Keepers
 from actors.logs import LogPlan, configure
+from actors.nodes import cluster_name
 from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import DIRECTORY, NamedActor
 from actors.remote_actor import RemoteActor
@@ -29,11 +31,12 @@ from owlclaw_ray.configuration.webhooks import filled_keys
 from owlclaw_ray.definitions.folder import DefinitionFolder
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.callback import CallbackRules
-from owlclaw_ray.errors import ConfigurationError
+from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds, RunId, ScheduleId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.placement.lease import RENEW_SECONDS
 from owlclaw_ray.policy.approval_expiry import ApprovalExpiry
 from owlclaw_ray.runs.family import Family
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts, EngineAlarmClock
@@ -106,8 +109,36 @@ class SchedulerActor(RemoteActor):
         if plan.webhook_days:
             webhooks = WebhookExpiry(store, timedelta(days=plan.webhook_days), clock)
             self._working.append(Periodic("removing old webhooks", webhooks.tick, clock, _HOUR))
+        self._active = False
+        self._following: asyncio.Task[None] | None = None
+        if cluster_name(plan.store_url):
+            self._following = asyncio.create_task(self._follow_lease(clock))
+        else:
+            self._begin()
+
+    async def _follow_lease(self, clock: Clock) -> None:
+        """Work while the Directory's cluster holds the lease of the store, and only then."""
+        while True:
+            try:
+                active = await self._directory.call.active()
+            except RuntimeUnavailableError as error:
+                logger.info("the Scheduler does not know whether its cluster holds the lease: %s", error)
+            else:
+                if active and not self._active:
+                    self._begin()
+                elif self._active and not active:
+                    await self._rest()
+            await clock.sleep(RENEW_SECONDS)
+
+    def _begin(self) -> None:
+        self._active = True
         for each in self._working:
             each.start()
+
+    async def _rest(self) -> None:
+        self._active = False
+        for each in self._working:
+            await each.stop()
 
     async def ready(self) -> bool:
         """Return as soon as it runs."""
@@ -126,8 +157,10 @@ class SchedulerActor(RemoteActor):
 
     async def stop(self) -> None:
         """See AlarmClock.stop, Periodic.stop."""
-        for each in self._working:
-            await each.stop()
+        if self._following is not None:
+            self._following.cancel()
+        if self._active:
+            await self._rest()
 
     async def _wake(self, agents: Sequence[AgentRef]) -> None:
         await self._directory.call.wake(agents)

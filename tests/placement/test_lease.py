@@ -1,0 +1,147 @@
+"""Who holds the lease of a store, on clocks that have nothing to do with one another."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from owlclaw_ray.errors import StoreUnavailableError
+from owlclaw_ray.placement.lease import EXPIRE_SECONDS, GIVE_UP_SECONDS, LeaseHolder
+from owlclaw_ray.store.commands import ClusterLease, HoldLease, LeaseHeld
+from owlclaw_ray.store.sql.factory import open_store
+from owlclaw_ray.testing.clock import ManualClock
+
+
+class Line:
+    """The way of a cluster to the store, until it is cut."""
+
+    def __init__(self, store):
+        self._store, self.cut = store, False
+
+    async def apply(self, commands):
+        if self.cut:
+            raise StoreUnavailableError("the line is cut")
+        return await self._store.apply(commands)
+
+
+class Cluster:
+    """A cluster that wants the lease; `told` is what it was told to do."""
+
+    def __init__(self, name, store, start):
+        self.clock, self.line, self.told, self._start = ManualClock(), Line(store), [], start
+        self.lease = LeaseHolder(self.line, name, self.clock, began=self._note("begin"), ended=self._note("end"))
+
+    def _note(self, what):
+        async def note():
+            self.told.append(what)
+
+        return note
+
+    async def tick(self, seconds=0.0):
+        """Have that many seconds pass on its clock, and ask for the lease."""
+        await self.clock.advance(self._start + seconds)
+        self._start = 0.0
+        await self.lease.tick()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def store(tmp_path):
+    store = await open_store(f"sqlite:///{tmp_path / 'owlclaw.db'}", writer="keeper")
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def east(store):
+    return Cluster("east", store, 1_000.0)
+
+
+@pytest.fixture
+def west(store):
+    return Cluster("west", store, 5.0)
+
+
+async def test_the_first_runs_the_agents_and_the_other_stands_by_as_long_as_the_lease_is_renewed(east, west):
+    for _ in range(20):
+        await east.tick(1.0)
+        await west.tick(1.0)
+
+    assert (east.told, west.told) == (["begin"], [])
+    assert (east.lease.held, west.lease.held) == (True, False)
+    assert west.lease.holder == "east"
+
+
+async def test_a_lease_that_stands_still_is_taken_after_its_time_and_not_sooner(east, west):
+    await east.tick()
+    await west.tick()
+
+    await west.tick(EXPIRE_SECONDS - 0.1)
+    assert not west.lease.held
+    await west.tick(0.2)
+
+    assert (west.lease.held, west.told) == (True, ["begin"])
+    await east.tick(1.0)
+    assert (east.lease.held, east.told) == (False, ["begin", "end"])
+
+
+async def test_who_cannot_renew_it_gives_up_before_another_may_take_it(east, west):
+    await east.tick()
+    await west.tick()
+    east.line.cut = True
+
+    await east.tick(GIVE_UP_SECONDS - 0.1)
+    assert east.lease.held
+    await east.tick(0.1)
+
+    assert GIVE_UP_SECONDS < EXPIRE_SECONDS
+    assert (east.lease.held, east.told) == (False, ["begin", "end"])
+    await west.tick(GIVE_UP_SECONDS)
+    assert not west.lease.held
+
+
+async def test_one_that_is_given_back_is_taken_at_once(east, west):
+    await east.tick()
+    await west.tick()
+
+    await east.lease.release()
+    await west.tick()
+
+    assert west.told == ["begin"]
+
+
+async def test_who_is_cut_off_for_a_moment_keeps_it(east, west):
+    await east.tick()
+    east.line.cut = True
+    await east.tick(GIVE_UP_SECONDS / 2)
+    east.line.cut = False
+
+    await east.tick(GIVE_UP_SECONDS / 2)
+
+    assert (east.lease.held, east.told) == (True, ["begin"])
+
+
+async def test_a_change_that_comes_while_one_is_carried_out_waits_for_it(store):
+    gate, clock, told = asyncio.Event(), ManualClock(), []
+
+    async def begin():
+        told.append("begin")
+        await gate.wait()
+        told.append("begun")
+
+    async def end():
+        told.append("end")
+
+    lease = LeaseHolder(store, "east", clock, began=begin, ended=end)
+    await lease.tick()
+    await asyncio.sleep(0)
+    assert isinstance((await store.apply([HoldLease("west", ClusterLease("east", 1, 0))]))[0], LeaseHeld)
+    await lease.tick()
+    assert told == ["begin"]
+    gate.set()
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert told == ["begin", "begun", "end"]
