@@ -69,7 +69,7 @@ def test_without_ray_it_ends_with_a_code_that_asks_for_another_start_and_down_ki
 
         assert code == 75, installation.said
         assert "ended: Ray's" in said
-        assert "What was accepted is safe in the store" in said
+        assert "What was accepted is in the store and resumes at the next start" in said
         assert alive(family) == []
         assert not scratch.exists()
         assert not (installation.folder / ".owlclaw" / "owlclaw.pid").exists()
