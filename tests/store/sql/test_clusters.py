@@ -60,10 +60,15 @@ async def test_who_has_lost_the_lease_ends_the_run_that_it_has_and_gets_no_other
 
 
 async def test_of_many_who_take_a_free_lease_at_the_same_time_one_gets_it(store_url):
-    stores = [await open_store(store_url, writer=f"keeper-{number}", cluster=f"{number}") for number in range(4)]
+    names = ["east", "north", "south", "west"]
+    stores = [await open_store(store_url, writer=f"keeper-{name}", cluster=name) for name in names]
 
-    outcomes = await asyncio.gather(*(one(store, HoldLease(f"{number}")) for number, store in enumerate(stores)))
+    for _ in range(10):
+        asked = zip(stores, names, strict=True)
+        outcomes = await asyncio.gather(*(one(store, HoldLease(name)) for store, name in asked))
+        assert sum(isinstance(each, LeaseHeld) for each in outcomes) == 1
+        for store, name in zip(stores, names, strict=True):
+            await one(store, ReleaseLease(name))
 
-    assert sum(isinstance(each, LeaseHeld) for each in outcomes) == 1
     for store in stores:
         await store.close()

@@ -1,0 +1,119 @@
+"""Two clusters with one PostgreSQL database, each an `owlclaw up` of its own: one runs the agents, the other stands by and takes over."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
+from serve.processes import descendants
+from tests.e2e.conftest import Installation
+
+pytestmark = [pytest.mark.ray, pytest.mark.postgres]
+
+SLOW = [
+    {"text": "thinking", "tool_calls": [{"name": "log_decision", "arguments": {"reasoning": "so"}}], "latency": 1.0}
+]
+RULES = {"turns": [*(SLOW * 3), {"text": "done"}]}
+
+
+@pytest.fixture
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    binaries = find_binaries()
+    if binaries is None:
+        if "CI" in os.environ:  # noqa: TID251
+            pytest.fail("CI promises PostgreSQL")
+        pytest.skip("needs PostgreSQL's server binaries")
+    with PostgresServer(tmp_path_factory.mktemp("clusters") / "pg", binaries) as server:
+        yield server.url()
+
+
+@pytest.fixture
+def clusters(database: str, tmp_path: Path) -> Iterator[list[Installation]]:
+    made = []
+    for name in ("east", "west"):
+        (tmp_path / name).mkdir()
+        installation = Installation(tmp_path / name)
+        installation.define("slow", RULES)
+        settings = yaml.safe_load((installation.folder / "owlclaw.yaml").read_text())
+        (installation.folder / "owlclaw.yaml").write_text(yaml.safe_dump({**settings, "store_url": database}))
+        made.append(installation)
+    yield made
+    for installation in made:
+        if installation.process is not None and installation.process.poll() is None:
+            installation.interrupt()
+
+
+def kill(installation: Installation) -> None:
+    """Kill the whole cluster at once, as a loss of power does."""
+    family = [installation.process, *descendants(installation.process.pid)]
+    for each in family:
+        each.kill()
+    psutil.wait_procs([each for each in family if isinstance(each, psutil.Process)], timeout=30)
+    installation.process.communicate()
+
+
+def runs_of(installation: Installation, ids: list[str]) -> list[dict]:
+    with installation.client() as client:
+        return [client.run(run_id, events=True) for run_id in ids]
+
+
+def wait_until_over(installation: Installation, ids: list[str]) -> list[dict]:
+    while True:
+        runs = runs_of(installation, ids)
+        if all(run["status"] not in {"queued", "running", "waiting"} for run in runs):
+            return runs
+        time.sleep(0.2)
+
+
+def kinds(run: dict, kind: str) -> int:
+    return sum(event["kind"] == kind for event in run["events"])
+
+
+def test_one_cluster_runs_the_agents_and_the_other_accepts_stands_by_and_takes_over(clusters):
+    east, west = clusters
+    east.up()
+    west.up()
+    with west.client() as client:
+        accepted = [client.submit(f"slow:{number}")["run_id"] for number in range(4)]
+        assert client.health()["ready"]
+
+    ended = wait_until_over(west, accepted)
+
+    assert {run["status"] for run in ended} == {"completed"}
+    assert not any(kinds(run, "run_resumed") for run in ended)
+
+    with east.client() as client:
+        under_way = [client.submit(f"slow:{number}")["run_id"] for number in range(4)]
+    while not all(kinds(run, "run_started") for run in runs_of(west, under_way)):
+        time.sleep(0.1)
+    kill(east)
+
+    ended = wait_until_over(west, under_way)
+
+    assert {run["status"] for run in ended} == {"completed"}
+    assert all(kinds(run, "run_resumed") == 1 for run in ended)
+
+
+def test_one_that_is_stopped_gives_its_agents_to_the_other_at_once(clusters):
+    east, west = clusters
+    east.up()
+    west.up()
+    with west.client() as client:
+        under_way = [client.submit(f"slow:{number}")["run_id"] for number in range(4)]
+    while not all(kinds(run, "run_started") for run in runs_of(west, under_way)):
+        time.sleep(0.1)
+
+    assert east.interrupt() == 0
+    with west.client() as client:
+        after = client.submit("slow:after")["run_id"]
+
+    ended = wait_until_over(west, [*under_way, after])
+    assert {run["status"] for run in ended} == {"completed"}
+    assert all(kinds(run, "run_resumed") <= 1 for run in ended)
