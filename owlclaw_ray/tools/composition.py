@@ -1,4 +1,4 @@
-"""The one place where a runtime's tools come together: actors, ingress and tests take them from here."""
+"""Which tools there are, and the sources that run them: of the application, built-in ones and those of the machine."""
 
 from __future__ import annotations
 
