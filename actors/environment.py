@@ -31,6 +31,16 @@ _JSON_LOGS = {"RAY_BACKEND_LOG_JSON": "1", "JSON_LOGS": "true"}
 """Has Ray's own processes and litellm, which makes its loggers after ours, log JSON."""
 
 
+_OF_A_CLUSTER = {
+    "RAY_AUTH_MODE": "token",  # a Ray that is alone has it by itself
+    "RAY_task_events_report_interval_ms": "0",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_timeout_ms": "500",
+    "RAY_health_check_failure_threshold": "3",
+}
+"""Who may join, and how soon a dead machine is noticed."""
+
+
 def ray_environment(warm_workers: int, *, alone: bool, json_logs: bool = False) -> dict[str, str]:
     """Return what must be in the environment before Ray starts: measured settings for many short tasks, few wake-ups, and silence.
 
@@ -56,3 +66,8 @@ def ray_environment(warm_workers: int, *, alone: bool, json_logs: bool = False) 
         environment |= _UNSEEN | _ALONE
         environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray's name for it
     return environment
+
+
+def node_environment(warm_workers: int, *, json_logs: bool) -> dict[str, str]:
+    """Return what must be in the environment of `ray start` on each machine of a cluster, with the parameters of `ray_environment`."""
+    return ray_environment(warm_workers, alone=False, json_logs=json_logs) | _OF_A_CLUSTER

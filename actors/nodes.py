@@ -69,7 +69,11 @@ def check_nodes(store_url: str) -> int:
         if missing:
             what = f"node {node.host} does not offer {', '.join(missing)}, without which no tool can run there"
             problems.append(
-                Problem("ray.address", what, f"start it with: ray start --resources='{json.dumps(_TOOL_RESOURCES)}' …")
+                Problem(
+                    "ray.address",
+                    what,
+                    f"start it with: owlclaw node …, or ray start --resources='{json.dumps(_TOOL_RESOURCES)}' …",
+                )
             )
     if problems:
         raise ConfigurationError(problems)

@@ -135,7 +135,7 @@ def check_ray(settings: Settings) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_RAY_SECONDS).close()
     except (OSError, OverflowError) as error:
-        fix = "start the cluster there (ray start --head), or name the address of its head, such as 10.0.0.1:6379"
+        fix = "start the cluster there (owlclaw node --head), or name the address of its head, such as 10.0.0.1:6379"
         raise ConfigurationError([Problem("ray.address", f"nothing answers at {address}: {error}", fix)]) from error
 
 

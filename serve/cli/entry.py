@@ -15,6 +15,7 @@ from serve.cli.output import complain
 MODULES = {
     "init": ("init",),
     "server": ("up", "down"),
+    "node": ("node",),
     "trigger": ("trigger",),
     "runs": ("runs", "tail"),
     "top": ("top",),

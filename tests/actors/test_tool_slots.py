@@ -168,4 +168,4 @@ def test_a_node_without_the_resources_of_tool_tasks_is_refused_with_the_command_
     [problem] = caught.value.problems
     assert "beta does not offer quick_slots, state_slots" in problem.what
     offer = '{"tool_slots": 8, "quick_slots": 2, "memory_slots": 4, "state_slots": 4}'
-    assert problem.fix.startswith(f"start it with: ray start --resources='{offer}'")
+    assert problem.fix.startswith(f"start it with: owlclaw node …, or ray start --resources='{offer}'")

@@ -1,0 +1,167 @@
+"""Two machines that are two network namespaces, joined by a cable of which each has an end, and `owlclaw node` on both."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from serve.processes import lives
+
+pytestmark = pytest.mark.ray
+
+HEAD, WORKER, PORT = "10.99.0.1", "10.99.0.2", 6379
+STARTED = "Ray runtime started"
+SECONDS = 120.0
+ASK = "import json, ray; ray.init(address='{address}', log_to_driver=False); print(json.dumps(ray.nodes()))"
+
+
+class Machine:
+    """A network namespace, with a folder for what runs in it."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        self.folder, self.address = folder, address
+        self.folder.mkdir()
+        self._holder = subprocess.Popen(
+            ["unshare", "--net", "sh", "-c", "echo there && exec sleep infinity"], stdout=-1
+        )
+        assert self._holder.stdout is not None
+        self.made = self._holder.stdout.readline() == b"there\n"
+        self.pid = self._holder.pid
+        self.started: list[subprocess.Popen[str]] = []
+
+    def inside(self, *command: str) -> list[str]:
+        return ["nsenter", f"--net=/proc/{self.pid}/ns/net", *command]
+
+    def plug_in(self, cable: str) -> None:
+        """Give the end of a cable its name and address."""
+        for command in (
+            f"ip link set {cable} name eth0",
+            f"ip addr add {self.address}/24 dev eth0",
+            "ip link set eth0 up",
+            "ip link set lo up",
+        ):
+            subprocess.run(self.inside(*command.split()), check=True)
+
+    def environ(self, **variables: str) -> dict[str, str]:
+        """Return what a user has, with a token and patience: this machine may be busy."""
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "OWLCLAW_"))}  # noqa: TID251
+        return plain | {
+            "OWLCLAW_RAY__TEMP_DIR": str(self.folder),
+            "OWLCLAW_RAY__NUM_CPUS": "1",
+            "RAY_AUTH_TOKEN": "t" * 40,
+            "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+            "RAY_health_check_failure_threshold": "60",
+            **variables,
+        }
+
+    def node(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+        command = self.inside(sys.executable, "-m", "owlclaw_ray", "node", *arguments, "--node-ip", self.address)
+        process = subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=self.environ(**variables),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+    def remove(self) -> None:
+        for process in self.started:
+            for each in [*psutil.Process(process.pid).children(recursive=True)] if process.poll() is None else []:
+                each.kill()
+            process.kill()
+            process.communicate()
+        self._holder.kill()
+        self._holder.wait()
+        self._holder.stdout.close()
+
+
+def said_until(process: subprocess.Popen[str], sign: str) -> str:
+    """Return what a process has said when the sign comes, or when it ends."""
+    said = ""
+    for line in process.stdout:
+        said += line
+        if sign in line:
+            break
+    return said
+
+
+@pytest.fixture
+def machines() -> Iterator[tuple[Machine, Machine]]:
+    if sys.platform != "linux" or os.geteuid() or not all(map(shutil.which, ("ip", "unshare", "nsenter"))):
+        pytest.skip("needs Linux, root, and the programs ip, unshare and nsenter")
+    with ExitStack() as stack:
+        scratch = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="owl-", dir="/tmp", ignore_cleanup_errors=True))
+        )
+        made = (Machine(scratch / "a", HEAD), Machine(scratch / "b", WORKER))
+        for each in made:
+            stack.callback(each.remove)
+        if not all(each.made for each in made):
+            pytest.skip("this system makes no network namespaces")
+        ends = [f"owl{each.pid}" for each in made]
+        cable = ["ip", "link", "add", ends[0], "netns", str(made[0].pid), "type", "veth"]
+        joined = subprocess.run(
+            [*cable, "peer", "name", ends[1], "netns", str(made[1].pid)], check=False, capture_output=True, text=True
+        )
+        if joined.returncode:
+            pytest.skip(f"this system joins no network namespaces: {joined.stderr.strip()}")
+        for each, end in zip(made, ends, strict=True):
+            each.plug_in(end)
+        yield made
+
+
+@pytest.mark.timeout(400)
+def test_two_machines_become_a_cluster_with_the_slots_of_each_and_end_with_all_that_they_started(machines):
+    head, worker = machines
+    begun = head.node("--head", OWLCLAW_TOOLS__SLOTS="3")
+    assert STARTED in said_until(begun, STARTED)
+
+    refused = worker.node("--address", f"{HEAD}:{PORT}", RAY_AUTH_TOKEN="u" * 40)
+    joined = worker.node("--address", f"{HEAD}:{PORT}", OWLCLAW_TOOLS__SLOTS="7")
+    said = said_until(joined, STARTED)
+    why, _ = refused.communicate(timeout=SECONDS)
+
+    assert STARTED in said, said
+    assert refused.returncode == 1
+    assert "does not let this machine in" in why
+    assert slots(head) == {HEAD: 3, WORKER: 7}
+    for machine, process in ((worker, joined), (head, begun)):
+        own = psutil.Process(process.pid).children(recursive=True)
+        assert own
+        process.terminate()
+        process.communicate(timeout=SECONDS)
+        assert process.returncode == 1, "Ray ends so when it is told to"
+        end = time.monotonic() + SECONDS
+        while any(map(lives, own)) and time.monotonic() < end:
+            time.sleep(0.1)
+        assert not any(map(lives, own)), machine.address
+
+
+def slots(machine: Machine) -> dict[str, float]:
+    """Return the tool slots of each machine, as a process on this one sees them."""
+    program = ASK.format(address=f"{HEAD}:{PORT}")
+    asked = subprocess.run(
+        machine.inside(sys.executable, "-c", program),
+        cwd=machine.folder,
+        env=machine.environ(RAY_AUTH_MODE="token"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert asked.returncode == 0, asked.stderr
+    return {each["NodeManagerAddress"]: each["Resources"]["tool_slots"] for each in json.loads(asked.stdout)}
