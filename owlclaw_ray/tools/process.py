@@ -97,11 +97,11 @@ def run_program(program: Program, limits: ProgramLimits) -> ProgramEnd:
         process.stdout = os.fdopen(output_end, "rb", buffering=0)
         guard.watch(process.pid)
         start.close()
-        output = {
-            process.stdout: BoundedText(limits.stdout_bytes),
-            process.stderr: BoundedText(limits.stderr_bytes),
-        }
         try:
+            output = {
+                process.stdout: BoundedText(limits.stdout_bytes),
+                process.stderr: BoundedText(limits.stderr_bytes),
+            }
             ended = _talk(process, program.stdin, output, limits.seconds)
             kill_group(process.pid)
             _drain(output)

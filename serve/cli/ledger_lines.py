@@ -17,7 +17,7 @@ def line(record: wire.LedgerRecord) -> str:
     """Return the record in short; data of another shape than is known here, as JSON."""
     try:
         text = _text(record["kind"], record["data"])
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         text = _json(record["data"])
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
 

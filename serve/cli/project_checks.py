@@ -310,10 +310,10 @@ def _store(settings: Settings) -> Iterator[CheckFinding]:
         return
     who, said = f"process {running.pid}, which serves {running.url}, has it open", ""
     with suppress(RuntimeUnavailableError), SyncClient(running.url, timeout=_ANSWER_SECONDS) as client:
-        said = _said_of_store(client)
-        if said == "ok":
+        if (first := _said_of_store(client)) == "ok":
             time.sleep(_COMMIT_SECONDS)
-            said = _said_of_store(client)
+            first = _said_of_store(client)
+        said = first
     if not said:
         fix = "run owlclaw doctor again; if it does not answer either, stop it with: owlclaw down, and check then"
         yield warn("store", f"{who}, and does not report its state", fix)

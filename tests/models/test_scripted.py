@@ -354,6 +354,10 @@ async def reply(request: ScriptedRequest) -> ScriptedReply:
     [
         ("def reply(request):\n    return 1 / 0\n", r"script\.py: line 2: reply\(\) raised ZeroDivisionError"),
         ("def reply(request):\n    return 'text'\n", r"reply\(\) returned str, not ScriptedReply"),
+        (
+            "from owlclaw_ray.models.scripted import ScriptedReply\ndef reply(request):\n    return ScriptedReply(text=None)\n",
+            r"script\.py: reply\(\) returned a ScriptedReply that is none: Expected `str`, got `null` - at `\$\.text`",
+        ),
         ("x = (", r"script\.py: line 1: cannot be loaded: SyntaxError"),
         ("x = 1\nimport missing_module_x\n", r"script\.py: line 2: cannot be loaded: ModuleNotFoundError"),
         ("x = 1", "has no function reply"),

@@ -102,6 +102,27 @@ async def test_doctor_says_of_a_store_that_was_moved_away_or_replaced_what_the_r
         assert "damaged" not in found[0].message
 
 
+async def test_doctor_takes_no_store_for_sound_whose_runtime_ceases_to_answer_meanwhile(api, tmp_path):
+    asked, over = [], asyncio.Event()
+
+    async def falls_silent(scope, receive, send):
+        asked.append(scope["path"])
+        if len(asked) == 1:
+            await api(scope, receive, send)
+        else:
+            await over.wait()
+
+    (tmp_path / "owlclaw.yaml").write_text("data_dir: data\n")
+    async with listening(falls_silent) as url:
+        PidFile(os.getpid(), url, SystemClock().now()).write(tmp_path / "data")
+        (found,) = await store_findings(tmp_path)
+        over.set()
+
+    assert asked == ["/readyz", "/readyz"]
+    assert found.level.value == "WARN"
+    assert "has it open, and does not report its state" in found.message
+
+
 async def test_runs_wait_for_a_store_that_was_moved_away_and_go_on_when_it_is_back(served, tmp_path):
     http = served
     accepted = (await http.post(TRIGGERS)).json()["run_id"]

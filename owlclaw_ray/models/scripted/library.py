@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert, to_builtins
 
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.models.scripted.script import Script, ScriptedReply, ScriptedRequest, ScriptError
@@ -105,7 +105,10 @@ class PythonScript:
             raise ScriptError(f"{_where(self._path, error)}: reply() raised {_named(error)}") from error
         if not isinstance(reply, ScriptedReply):
             raise ScriptError(f"{self._path}: reply() returned {type(reply).__name__}, not ScriptedReply")
-        return reply
+        try:
+            return convert(to_builtins(reply), ScriptedReply)
+        except (TypeError, ValidationError) as error:
+            raise ScriptError(f"{self._path}: reply() returned a ScriptedReply that is none: {error}") from error
 
 
 def _named(error: Exception) -> str:

@@ -19,7 +19,7 @@ from owlclaw_ray.ledger.chain_heads import ChainHeadFile, ChainHeadFolder
 from owlclaw_ray.store.commands import AppendLedger
 from owlclaw_ray.store.queries import LedgerChains
 from owlclaw_ray.store.sql.factory import open_existing, open_store
-from serve.cli import ledger_files
+from serve.cli import ledger_files, ledger_lines
 from serve.cli.ledger_files import LedgerFormat, whole_file, write
 from serve.representations import exact_moment
 from tests.contracts.store_ledger_contract import NOW
@@ -445,3 +445,9 @@ def test_a_file_in_no_folder_is_wrong_usage(filled: Run):
 def test_the_format_is_checked_before_anything_is_read():
     ledger_files.check(LedgerFormat.JSONL)
     ledger_files.check(LedgerFormat.PARQUET)
+
+
+@pytest.mark.parametrize("data", [[], "text", None, {}])
+def test_data_of_another_shape_is_shown_as_it_is(data: object):
+    for kind in ("trigger", "run", "tool_call", "approval", "decision"):
+        assert ledger_lines.line({"kind": kind, "data": data}) == json.dumps(data)  # type: ignore[typeddict-item]
