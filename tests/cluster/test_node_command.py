@@ -10,12 +10,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
+from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
 from serve.processes import lives
 
 pytestmark = pytest.mark.ray
@@ -23,6 +24,30 @@ pytestmark = pytest.mark.ray
 HEAD, WORKER, PORT = "10.99.0.1", "10.99.0.2", 6379
 STARTED = "Ray runtime started"
 SECONDS = 120.0
+FORWARD = """
+import asyncio, sys
+
+async def pump(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+async def main(listened, to):
+    async def connected(reader, writer):
+        there, back = await (asyncio.open_unix_connection(to) if "/" in to else asyncio.open_connection("127.0.0.1", to))
+        await asyncio.gather(pump(reader, back), pump(there, writer), return_exceptions=True)
+
+    if "/" in listened:
+        server = await asyncio.start_unix_server(connected, listened)
+    else:
+        server = await asyncio.start_server(connected, "127.0.0.1", listened)
+    print("listening", flush=True)
+    await server.serve_forever()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+"""Passes connections on, from a port or a socket that is a file to another: files are seen from every network namespace."""
 ASK = "import json, ray; ray.init(address='{address}', log_to_driver=False); print(json.dumps(ray.nodes()))"
 
 
@@ -66,10 +91,13 @@ class Machine:
         }
 
     def node(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-        command = self.inside(sys.executable, "-m", "owlclaw_ray", "node", *arguments, "--node-ip", self.address)
+        return self.start("-m", "owlclaw_ray", "node", *arguments, "--node-ip", self.address, **variables)
+
+    def start(self, *arguments: str, folder: Path | None = None, **variables: str) -> subprocess.Popen[str]:
+        """Start a Python program on this machine."""
         process = subprocess.Popen(
-            command,
-            cwd=self.folder,
+            self.inside(sys.executable, *arguments),
+            cwd=folder or self.folder,
             env=self.environ(**variables),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -165,3 +193,69 @@ def slots(machine: Machine) -> dict[str, float]:
     )
     assert asked.returncode == 0, asked.stderr
     return {each["NodeManagerAddress"]: each["Resources"]["tool_slots"] for each in json.loads(asked.stdout)}
+
+
+@pytest.mark.postgres
+@pytest.mark.timeout(400)
+def test_a_runtime_on_the_head_uses_both_machines_and_its_runs_complete(machines, tmp_path):
+    binaries = find_binaries()
+    if binaries is None:
+        pytest.skip("needs PostgreSQL's server binaries")
+    head, worker = machines
+    app = head.folder.parent / "app"
+    app.mkdir()
+    with PostgresServer(tmp_path / "pg", binaries) as server:
+        file = str(head.folder.parent / "store")
+        with forwarder([sys.executable, "-c", FORWARD, file, str(server.port)]):
+            for machine in machines:
+                assert "listening" in said_until(machine.start("-c", FORWARD, str(server.port), file), "listening")
+            begun = head.node("--head", "--folder", str(app))
+            assert STARTED in said_until(begun, STARTED)
+            joined = worker.node("--address", f"{HEAD}:{PORT}", "--folder", str(app))
+            assert STARTED in said_until(joined, STARTED)
+            owlclaw(head, app, "init")
+            variables = {
+                "RAY_AUTH_MODE": "token",
+                "OWLCLAW_RAY__ADDRESS": f"{HEAD}:{PORT}",
+                "OWLCLAW_STORE_URL": server.url(),
+            }
+            runtime = head.start("-m", "owlclaw_ray", "up", folder=app, **variables)
+
+            said = said_until(runtime, "ready in")
+            ended = owlclaw(head, app, "trigger", "assistant", "--wait")
+            keepers = [titles(process).count("ray::KeeperActor") for process in (begun, joined)]
+            runtime.terminate()
+            runtime.communicate(timeout=SECONDS)
+
+    assert "ready in" in said, said
+    assert "completed" in ended
+    assert keepers == [1, 1]
+    assert runtime.returncode == 0
+
+
+@contextmanager
+def forwarder(command: list[str]) -> Iterator[None]:
+    """Run a forwarder outside of the machines."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert "listening" in said_until(process, "listening")
+            yield
+        finally:
+            process.kill()
+
+
+def owlclaw(machine: Machine, folder: Path, *arguments: str) -> str:
+    """Return what a command says that ends on this machine."""
+    process = machine.start("-m", "owlclaw_ray", *arguments, folder=folder)
+    said, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, said
+    return said
+
+
+def titles(process: subprocess.Popen[str]) -> list[str]:
+    """Return what the processes call themselves that a process started, directly or not."""
+    found = []
+    for each in psutil.Process(process.pid).children(recursive=True):
+        with suppress(psutil.Error):
+            found += [title.partition(".")[0].partition(":init")[0] for title in each.cmdline()[:1]]
+    return found
