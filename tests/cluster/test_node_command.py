@@ -15,12 +15,15 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
+from ray.autoscaler._private.util import prepare_config
 
 from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
 from serve.processes import lives
 
 pytestmark = pytest.mark.ray
 
+ROOT = Path(__file__).parents[2]
 HEAD, WORKER, PORT = "10.99.0.1", "10.99.0.2", 6379
 STARTED = "Ray runtime started"
 SECONDS = 120.0
@@ -75,6 +78,7 @@ class Machine:
             f"ip addr add {self.address}/24 dev eth0",
             "ip link set eth0 up",
             "ip link set lo up",
+            "ip route add default dev eth0",
         ):
             subprocess.run(self.inside(*command.split()), check=True)
 
@@ -106,10 +110,30 @@ class Machine:
         self.started.append(process)
         return process
 
+    def launch(self, home: Path, commands: list[str]) -> str:
+        """Return what start commands say, run as Ray's launcher does, with processes and a /srv of this machine's own."""
+        own = "mount -t tmpfs tmpfs /srv && mkdir /srv/owlclaw"
+        script = " && ".join(
+            [own, *(f"{{ {command}; }}" for command in commands), "echo launched && exec sleep infinity"]
+        )
+        process = subprocess.Popen(
+            self.inside(
+                *["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c"], script
+            ),
+            cwd=self.folder,
+            env=self.environ(HOME=str(home), RAY_HEAD_IP=HEAD),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.started.append(process)
+        return said_until(process, "launched")
+
     def remove(self) -> None:
         for process in self.started:
             for each in [*psutil.Process(process.pid).children(recursive=True)] if process.poll() is None else []:
-                each.kill()
+                with suppress(psutil.NoSuchProcess):  # the first of a machine takes the others with it
+                    each.kill()
             process.kill()
             process.communicate()
         self._holder.kill()
@@ -193,6 +217,24 @@ def slots(machine: Machine) -> dict[str, float]:
     )
     assert asked.returncode == 0, asked.stderr
     return {each["NodeManagerAddress"]: each["Resources"]["tool_slots"] for each in json.loads(asked.stdout)}
+
+
+@pytest.mark.timeout(400)
+def test_the_start_commands_of_cluster_yaml_make_a_cluster_and_can_be_given_again(machines):
+    head, worker = machines
+    home = head.folder.parent / "home"
+    home.mkdir()
+    (home / "venv").symlink_to(sys.prefix)
+    config = yaml.safe_load((ROOT / "cluster.yaml").read_text(encoding="utf-8"))
+    config["provider"] = {"type": "local", "head_ip": HEAD, "worker_ips": []}  # no machine to log in to
+    (home / "ray_bootstrap_config.yaml").write_text(json.dumps(prepare_config(config)))
+
+    begun = head.launch(home, config["head_start_ray_commands"] * 2)
+    joined = worker.launch(home, config["worker_start_ray_commands"])
+
+    assert begun.count(STARTED) == 2, begun
+    assert STARTED in joined, joined
+    assert slots(head).keys() == {HEAD, WORKER}
 
 
 @pytest.mark.postgres
