@@ -111,8 +111,8 @@ class Machine:
         return process
 
     def launch(self, home: Path, commands: list[str]) -> str:
-        """Return what start commands say, run as Ray's launcher does, with processes and a /srv of this machine's own."""
-        own = "mount -t tmpfs tmpfs /srv && mkdir /srv/owlclaw"
+        """Return what start commands say, run as Ray's launcher does, with processes, a /srv and a state of the launcher of its own."""
+        own = "mount -t tmpfs tmpfs /srv && mkdir -p /srv/owlclaw /tmp/ray && mount -t tmpfs tmpfs /tmp/ray"
         script = " && ".join(
             [own, *(f"{{ {command}; }}" for command in commands), "echo launched && exec sleep infinity"]
         )
