@@ -10,19 +10,47 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
+import yaml
+from ray.autoscaler._private.util import prepare_config
 
+from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
 from serve.processes import lives
 
 pytestmark = pytest.mark.ray
 
+ROOT = Path(__file__).parents[2]
 HEAD, WORKER, PORT = "10.99.0.1", "10.99.0.2", 6379
 STARTED = "Ray runtime started"
 SECONDS = 120.0
+FORWARD = """
+import asyncio, sys
+
+async def pump(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+async def main(listened, to):
+    async def connected(reader, writer):
+        there, back = await (asyncio.open_unix_connection(to) if "/" in to else asyncio.open_connection("127.0.0.1", to))
+        await asyncio.gather(pump(reader, back), pump(there, writer), return_exceptions=True)
+
+    if "/" in listened:
+        server = await asyncio.start_unix_server(connected, listened)
+    else:
+        server = await asyncio.start_server(connected, "127.0.0.1", listened)
+    print("listening", flush=True)
+    await server.serve_forever()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+"""Passes connections on, from a port or a socket that is a file to another: files are seen from every network namespace."""
 ASK = "import json, ray; ray.init(address='{address}', log_to_driver=False); print(json.dumps(ray.nodes()))"
 
 
@@ -50,6 +78,7 @@ class Machine:
             f"ip addr add {self.address}/24 dev eth0",
             "ip link set eth0 up",
             "ip link set lo up",
+            "ip route add default dev eth0",
         ):
             subprocess.run(self.inside(*command.split()), check=True)
 
@@ -66,10 +95,13 @@ class Machine:
         }
 
     def node(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-        command = self.inside(sys.executable, "-m", "owlclaw_ray", "node", *arguments, "--node-ip", self.address)
+        return self.start("-m", "owlclaw_ray", "node", *arguments, "--node-ip", self.address, **variables)
+
+    def start(self, *arguments: str, folder: Path | None = None, **variables: str) -> subprocess.Popen[str]:
+        """Start a Python program on this machine."""
         process = subprocess.Popen(
-            command,
-            cwd=self.folder,
+            self.inside(sys.executable, *arguments),
+            cwd=folder or self.folder,
             env=self.environ(**variables),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -78,10 +110,30 @@ class Machine:
         self.started.append(process)
         return process
 
+    def launch(self, home: Path, commands: list[str]) -> str:
+        """Return what start commands say, run as Ray's launcher does, with processes, a /srv and a state of the launcher of its own."""
+        own = "mount -t tmpfs tmpfs /srv && mkdir -p /srv/owlclaw /tmp/ray && mount -t tmpfs tmpfs /tmp/ray"
+        script = " && ".join(
+            [own, *(f"{{ {command}; }}" for command in commands), "echo launched && exec sleep infinity"]
+        )
+        process = subprocess.Popen(
+            self.inside(
+                *["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-c"], script
+            ),
+            cwd=self.folder,
+            env=self.environ(HOME=str(home), RAY_HEAD_IP=HEAD),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.started.append(process)
+        return said_until(process, "launched")
+
     def remove(self) -> None:
         for process in self.started:
             for each in [*psutil.Process(process.pid).children(recursive=True)] if process.poll() is None else []:
-                each.kill()
+                with suppress(psutil.NoSuchProcess):  # the first of a machine takes the others with it
+                    each.kill()
             process.kill()
             process.communicate()
         self._holder.kill()
@@ -165,3 +217,87 @@ def slots(machine: Machine) -> dict[str, float]:
     )
     assert asked.returncode == 0, asked.stderr
     return {each["NodeManagerAddress"]: each["Resources"]["tool_slots"] for each in json.loads(asked.stdout)}
+
+
+@pytest.mark.timeout(400)
+def test_the_start_commands_of_cluster_yaml_make_a_cluster_and_can_be_given_again(machines):
+    head, worker = machines
+    home = head.folder.parent / "home"
+    home.mkdir()
+    (home / "venv").symlink_to(sys.prefix)
+    config = yaml.safe_load((ROOT / "cluster.yaml").read_text(encoding="utf-8"))
+    config["provider"] = {"type": "local", "head_ip": HEAD, "worker_ips": []}  # no machine to log in to
+    (home / "ray_bootstrap_config.yaml").write_text(json.dumps(prepare_config(config)))
+
+    begun = head.launch(home, config["head_start_ray_commands"] * 2)
+    joined = worker.launch(home, config["worker_start_ray_commands"])
+
+    assert begun.count(STARTED) == 2, begun
+    assert STARTED in joined, joined
+    assert slots(head).keys() == {HEAD, WORKER}
+
+
+@pytest.mark.postgres
+@pytest.mark.timeout(400)
+def test_a_runtime_on_the_head_uses_both_machines_and_its_runs_complete(machines, tmp_path):
+    binaries = find_binaries()
+    if binaries is None:
+        pytest.skip("needs PostgreSQL's server binaries")
+    head, worker = machines
+    app = head.folder.parent / "app"
+    app.mkdir()
+    with PostgresServer(tmp_path / "pg", binaries) as server:
+        file = str(head.folder.parent / "store")
+        with forwarder([sys.executable, "-c", FORWARD, file, str(server.port)]):
+            for machine in machines:
+                assert "listening" in said_until(machine.start("-c", FORWARD, str(server.port), file), "listening")
+            begun = head.node("--head", "--folder", str(app))
+            assert STARTED in said_until(begun, STARTED)
+            joined = worker.node("--address", f"{HEAD}:{PORT}", "--folder", str(app))
+            assert STARTED in said_until(joined, STARTED)
+            owlclaw(head, app, "init")
+            variables = {
+                "RAY_AUTH_MODE": "token",
+                "OWLCLAW_RAY__ADDRESS": f"{HEAD}:{PORT}",
+                "OWLCLAW_STORE_URL": server.url(),
+            }
+            runtime = head.start("-m", "owlclaw_ray", "up", folder=app, **variables)
+
+            said = said_until(runtime, "ready in")
+            ended = owlclaw(head, app, "trigger", "assistant", "--wait")
+            keepers = [titles(process).count("ray::KeeperActor") for process in (begun, joined)]
+            runtime.terminate()
+            runtime.communicate(timeout=SECONDS)
+
+    assert "ready in" in said, said
+    assert "completed" in ended
+    assert keepers == [1, 1]
+    assert runtime.returncode == 0
+
+
+@contextmanager
+def forwarder(command: list[str]) -> Iterator[None]:
+    """Run a forwarder outside of the machines."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert "listening" in said_until(process, "listening")
+            yield
+        finally:
+            process.kill()
+
+
+def owlclaw(machine: Machine, folder: Path, *arguments: str) -> str:
+    """Return what a command says that ends on this machine."""
+    process = machine.start("-m", "owlclaw_ray", *arguments, folder=folder)
+    said, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, said
+    return said
+
+
+def titles(process: subprocess.Popen[str]) -> list[str]:
+    """Return what the processes call themselves that a process started, directly or not."""
+    found = []
+    for each in psutil.Process(process.pid).children(recursive=True):
+        with suppress(psutil.Error):
+            found += [title.partition(".")[0].partition(":init")[0] for title in each.cmdline()[:1]]
+    return found

@@ -28,6 +28,11 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PYTHONPATH", "LITELLM_LOCAL_MODEL_COST_MAP", "MALLOC_ARENA_MAX"):
         monkeypatch.delenv(name, raising=False)
 
+    def become(*command: object) -> None:
+        raise AssertionError(f"the process of the tests would have become {command}")
+
+    monkeypatch.setattr(os, "execve", become)
+
 
 def printed(cli: Run, *arguments: str) -> tuple[dict[str, str], list[str]]:
     """Return the variables and the command of a script that was printed."""
