@@ -21,7 +21,7 @@ from ray.autoscaler._private.util import prepare_config
 from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
 from serve.processes import lives
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 HEAD, WORKER, PORT = "10.99.0.1", "10.99.0.2", 6379
