@@ -7,7 +7,6 @@ import logging
 import math
 import os
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from actors.hosts import ActorHost, RootedPool
@@ -22,9 +21,10 @@ from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.file_threads import in_file_thread
+from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.placement.directory import Directory
-from owlclaw_ray.placement.lease import LeaseHolder
+from owlclaw_ray.placement.lease import RENEW_SECONDS, LeaseHolder
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, views_of
 
 _TIMEOUT_IN_HEARTBEATS = 3
@@ -61,7 +61,8 @@ class DirectoryActor(RemoteActor):
             self._lease = LeaseHolder(
                 self._store, cluster, self._clock, began=self._take_agents, ended=self._give_up_agents
             )
-            self._holding = asyncio.create_task(self._lease.keep())
+            self._holding = Periodic("holding the lease", self._lease.tick, self._clock, RENEW_SECONDS)
+            self._holding.start()
         else:
             self._directory = self._new_directory()
             self._started = asyncio.create_task(self._start(self._directory))
@@ -103,10 +104,8 @@ class DirectoryActor(RemoteActor):
 
     async def _active(self) -> Directory | None:
         """Return the Directory once it has started; None on standby."""
-        started = self._started
-        if started is not None:
-            with suppress(asyncio.CancelledError):
-                await asyncio.shield(started)
+        if self._started is not None:
+            await asyncio.wait([self._started])
         return self._directory
 
     async def active(self) -> bool:
@@ -168,7 +167,7 @@ class DirectoryActor(RemoteActor):
     async def stop(self, grace: float) -> None:
         """See Directory.stop; another cluster may run the agents then."""
         if self._lease is not None:
-            self._holding.cancel()
+            await self._holding.stop()
         if self._directory is not None:
             await self._directory.stop(grace)
         if self._lease is not None:

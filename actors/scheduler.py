@@ -4,7 +4,6 @@ approvals that nobody decided, artifacts and webhooks that are too old, and tell
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import random
@@ -31,7 +30,7 @@ from owlclaw_ray.configuration.webhooks import filled_keys
 from owlclaw_ray.definitions.folder import DefinitionFolder
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.callback import CallbackRules
-from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
+from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.ids import RandomIds, RunId, ScheduleId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.periodic import Periodic
@@ -110,25 +109,19 @@ class SchedulerActor(RemoteActor):
             webhooks = WebhookExpiry(store, timedelta(days=plan.webhook_days), clock)
             self._working.append(Periodic("removing old webhooks", webhooks.tick, clock, _HOUR))
         self._active = False
-        self._following: asyncio.Task[None] | None = None
+        self._following = Periodic("following the lease", self._follow_lease, clock, RENEW_SECONDS)
         if cluster_name(plan.store_url):
-            self._following = asyncio.create_task(self._follow_lease(clock))
+            self._following.start()
         else:
             self._begin()
 
-    async def _follow_lease(self, clock: Clock) -> None:
+    async def _follow_lease(self) -> None:
         """Work while the Directory's cluster holds the lease of the store, and only then."""
-        while True:
-            try:
-                active = await self._directory.call.active()
-            except RuntimeUnavailableError as error:
-                logger.info("the Scheduler does not know whether its cluster holds the lease: %s", error)
-            else:
-                if active and not self._active:
-                    self._begin()
-                elif self._active and not active:
-                    await self._rest()
-            await clock.sleep(RENEW_SECONDS)
+        active = await self._directory.call.active()
+        if active and not self._active:
+            self._begin()
+        elif self._active and not active:
+            await self._rest()
 
     def _begin(self) -> None:
         self._active = True
@@ -136,9 +129,9 @@ class SchedulerActor(RemoteActor):
             each.start()
 
     async def _rest(self) -> None:
-        self._active = False
         for each in self._working:
             await each.stop()
+        self._active = False
 
     async def ready(self) -> bool:
         """Return as soon as it runs."""
@@ -157,8 +150,7 @@ class SchedulerActor(RemoteActor):
 
     async def stop(self) -> None:
         """See AlarmClock.stop, Periodic.stop."""
-        if self._following is not None:
-            self._following.cancel()
+        await self._following.stop()
         if self._active:
             await self._rest()
 

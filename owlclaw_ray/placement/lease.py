@@ -45,7 +45,7 @@ class LeaseHolder:
         self._seen: tuple[ClusterLease, float] | None = None
         """The lease of another cluster, and since when it has stood still."""
         self._settled: bool = False
-        """Whether `began` was awaited last."""
+        """Whether `began` was carried out last."""
         self._changing: asyncio.Task[None] | None = None
 
     @property
@@ -58,19 +58,13 @@ class LeaseHolder:
         """The other cluster that holds the lease; empty if this one does, or if it is not known."""
         return "" if self._seen is None else self._seen[0].cluster
 
-    async def keep(self) -> None:
-        """Take the lease as soon as it is free, and renew it, until cancelled."""
-        while True:
-            await self.tick()
-            await self._clock.sleep(RENEW_SECONDS)
-
     async def tick(self) -> None:
-        """Ask once for the lease, and see to what follows from the answer."""
+        """Ask once for the lease, and see to what follows from the answer. To be called every RENEW_SECONDS."""
         now = self._clock.monotonic()
         still = self._seen is not None and now - self._seen[1] >= EXPIRE_SECONDS
         seen = self._seen[0] if self._seen is not None and still else None
         try:
-            async with deadline(self._clock, _ANSWER_SECONDS):
+            async with deadline(self._clock, self._patience(now)):
                 (outcome,) = await self._store.apply([HoldLease(self._cluster, seen)])
         except (OwlClawError, TimeoutError) as error:
             if self._renewed is not None and self._clock.monotonic() - self._renewed >= GIVE_UP_SECONDS:
@@ -99,12 +93,18 @@ class LeaseHolder:
             self._renewed = None
             await self._store.apply([ReleaseLease(self._cluster)])
 
+    def _patience(self, now: float) -> float:
+        """Return how long an answer is waited for: a holder gives up in time, also if the store does not answer at all."""
+        left = _ANSWER_SECONDS if self._renewed is None else self._renewed + GIVE_UP_SECONDS - now
+        return min(_ANSWER_SECONDS, left)
+
     async def _change(self) -> None:
         try:
             while self._settled != self.held:
-                self._settled = self.held
-                await (self._began() if self._settled else self._ended())
+                held = self.held
+                await (self._began() if held else self._ended())
+                self._settled = held
         except Exception:
-            logger.exception("the change of the lease was not carried out")
+            logger.exception("the change of the lease was not carried out; it is tried again in %g s", RENEW_SECONDS)
         finally:
             self._changing = None

@@ -112,13 +112,61 @@ async def test_one_that_is_given_back_is_taken_at_once(east, west):
     assert west.told == ["begin"]
 
 
+async def test_who_gets_no_answer_gives_up_as_soon_as_who_is_refused_one(store):
+    clock, told, asked = ManualClock(), [], asyncio.Event()
+
+    class Silent(Line):
+        async def apply(self, commands):
+            if not self.cut:
+                return await super().apply(commands)
+            asked.set()
+            return await asyncio.Event().wait()
+
+    async def note():
+        told.append(clock.monotonic())
+
+    line = Silent(store)
+    lease = LeaseHolder(line, "east", clock, began=note, ended=note)
+    await lease.tick()
+    line.cut = True
+    while lease.held:
+        asked.clear()
+        waiting = asyncio.create_task(lease.tick())
+        await asyncio.sleep(0)
+        while not waiting.done():
+            await clock.advance(0.5)
+        if lease.held:
+            await clock.advance(1.0)
+    await clock.advance(0)
+
+    assert asked.is_set()
+    assert told == [0.0, GIVE_UP_SECONDS]
+
+
+async def test_what_fails_at_a_change_is_tried_again(store):
+    clock, tries = ManualClock(), []
+
+    async def begin():
+        tries.append("begin")
+        if len(tries) == 1:
+            raise StoreUnavailableError("not now")
+
+    lease = LeaseHolder(store, "east", clock, began=begin, ended=begin)
+    for _ in range(3):
+        await lease.tick()
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    assert tries == ["begin", "begin"]
+
+
 async def test_who_is_cut_off_for_a_moment_keeps_it(east, west):
     await east.tick()
     east.line.cut = True
     await east.tick(GIVE_UP_SECONDS / 2)
     east.line.cut = False
 
-    await east.tick(GIVE_UP_SECONDS / 2)
+    await east.tick(GIVE_UP_SECONDS / 4)
 
     assert (east.lease.held, east.told) == (True, ["begin"])
 
