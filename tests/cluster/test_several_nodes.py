@@ -24,7 +24,6 @@ from owlclaw_ray.client import SyncClient
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.store.queries import LedgerBreaks
 from owlclaw_ray.store.sql.factory import open_store
-from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
 from serve.loopback import free_ports
 from tests.conftest import SCRATCH
 
@@ -106,17 +105,6 @@ class Fleet:
                 except psutil.Error:
                     continue
         return found
-
-
-@pytest.fixture(scope="module")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    binaries = find_binaries()
-    if binaries is None:
-        if "CI" in os.environ:  # noqa: TID251
-            pytest.fail("CI promises PostgreSQL")
-        pytest.skip("needs PostgreSQL's server binaries")
-    with PostgresServer(tmp_path_factory.mktemp("postgres") / "pg", binaries) as server:
-        yield server.url()
 
 
 @pytest.fixture(scope="module")

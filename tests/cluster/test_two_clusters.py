@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,6 @@ import psutil
 import pytest
 import yaml
 
-from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
 from serve.processes import descendants
 from tests.e2e.conftest import Installation
 
@@ -24,25 +22,14 @@ RULES = {"turns": [*(SLOW * 3), {"text": "done"}]}
 
 
 @pytest.fixture
-def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    binaries = find_binaries()
-    if binaries is None:
-        if "CI" in os.environ:  # noqa: TID251
-            pytest.fail("CI promises PostgreSQL")
-        pytest.skip("needs PostgreSQL's server binaries")
-    with PostgresServer(tmp_path_factory.mktemp("clusters") / "pg", binaries) as server:
-        yield server.url()
-
-
-@pytest.fixture
-def clusters(database: str, tmp_path: Path) -> Iterator[list[Installation]]:
+def clusters(postgres_url: str, tmp_path: Path) -> Iterator[list[Installation]]:
     made = []
     for name in ("east", "west"):
         (tmp_path / name).mkdir()
         installation = Installation(tmp_path / name)
         installation.define("slow", RULES)
         settings = yaml.safe_load((installation.folder / "owlclaw.yaml").read_text())
-        (installation.folder / "owlclaw.yaml").write_text(yaml.safe_dump({**settings, "store_url": database}))
+        (installation.folder / "owlclaw.yaml").write_text(yaml.safe_dump({**settings, "store_url": postgres_url}))
         made.append(installation)
     yield made
     for installation in made:
