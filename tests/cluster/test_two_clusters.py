@@ -10,6 +10,7 @@ import psutil
 import pytest
 import yaml
 
+from benchmarks.chaos.installation import title_of
 from serve.processes import descendants
 from tests.e2e.conftest import Installation
 
@@ -61,6 +62,11 @@ def wait_until_over(installation: Installation, ids: list[str]) -> list[dict]:
         time.sleep(0.2)
 
 
+def hosts_of(installation: Installation) -> int:
+    """Return how many hosts a cluster has, also on standby."""
+    return sum(title_of(each).startswith("ray::AgentActor") for each in installation.family())
+
+
 def kinds(run: dict, kind: str) -> int:
     return sum(event["kind"] == kind for event in run["events"])
 
@@ -81,6 +87,8 @@ def test_one_cluster_runs_the_agents_and_the_other_accepts_stands_by_and_takes_o
     with east.client() as client:
         under_way = [client.submit(f"slow:{number}")["run_id"] for number in range(4)]
     while not all(kinds(run, "run_started") for run in runs_of(west, under_way)):
+        time.sleep(0.1)
+    while not hosts_of(west):
         time.sleep(0.1)
     kill(east)
 
