@@ -16,9 +16,10 @@ from pathlib import Path
 
 import orjson
 
+from benchmarks.chaos.machines import enter_hub, why_not
 from benchmarks.chaos.report import Report, summary
 from benchmarks.chaos.session import FACTS, Plan
-from benchmarks.chaos.strikes import LEASE_SHARES, NODE, SHARES, Role
+from benchmarks.chaos.strikes import LEASE_SHARES, MACHINE_SHARES, NODE, SHARES, Role
 from benchmarks.chaos.trial import Keep, check_again, trial
 from benchmarks.chaos.workload import USUAL, Shape
 
@@ -29,6 +30,8 @@ _MEMORY = frozenset({"remember", "recall"})
 def main() -> None:
     """Run or check a session, print its summary, write its JSON."""
     options = command_line(sys.argv[1:])
+    if options.nodes > 1 and not options.in_hub and not options.check:
+        enter_hub("benchmarks.chaos", [*sys.argv[1:], "--in-hub"])
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         report = check_again(options.check) if options.check else _trial(options)
@@ -44,16 +47,18 @@ def main() -> None:
 
 
 def _trial(options: argparse.Namespace) -> Report:
+    several = max(options.clusters, options.nodes) > 1
     plan = Plan(
         seed=options.seed,
         runs=options.runs,
         kills=options.kills,
         pace=options.pace,
         quiet_seconds=options.quiet,
-        roles=tuple(options.roles or (SHARES if options.clusters == 1 else LEASE_SHARES)),
-        postgres=options.postgres or options.clusters > 1,
+        roles=tuple(options.roles or _default_roles(options)),
+        postgres=options.postgres or several,
         clusters=options.clusters,
-        shape=Shape(options.agents, options.slowness, options.solo, _MEMORY if options.clusters > 1 else frozenset()),
+        nodes=options.nodes,
+        shape=Shape(options.agents, options.slowness, options.solo, _MEMORY if several else frozenset()),
         ahead=options.ahead,
     )
     return trial(plan, Keep.ALWAYS if options.keep else Keep.BROKEN, lambda line: print(line, flush=True))
@@ -63,8 +68,10 @@ def command_line(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options; ends with a sentence and exit code 2 if the session to check again cannot be."""
     parser = arguments_parser()
     options = parser.parse_args(arguments)
-    if problem := _problem_with_roles(options.roles or [], options.clusters):
+    if problem := _problem_with_roles(options.roles or [], options):
         parser.error(f"argument --roles: {problem}")
+    if problem := _problem_with_machines(options):
+        parser.error(f"argument --nodes: {problem}")
     if options.check and (problem := _problem_with_session(options.check)):
         parser.error(f"argument --check: {problem}")
     return options
@@ -83,6 +90,8 @@ def arguments_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--clusters", type=_at_least(int, 1), default=1, help="clusters on one PostgreSQL; one runs agents"
     )
+    parser.add_argument("--nodes", type=_at_least(int, 1), default=1, help="machines, as namespaces; needs root")
+    parser.add_argument("--in-hub", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--agents", type=_at_least(int, 1), default=USUAL.agents, help="shared agents")
     parser.add_argument("--slowness", type=_at_least(float, 0), default=1.0, help="times what the model takes")
     parser.add_argument(
@@ -122,11 +131,27 @@ def _new_file(text: str) -> Path:
     return path
 
 
-def _problem_with_roles(roles: Sequence[Role], clusters: int) -> str:
+def _default_roles(options: argparse.Namespace) -> Sequence[Role]:
+    if options.nodes > 1:
+        return tuple(MACHINE_SHARES)
+    return tuple(LEASE_SHARES if options.clusters > 1 else SHARES)
+
+
+def _problem_with_roles(roles: Sequence[Role], options: argparse.Namespace) -> str:
     """Return why these cannot be hit; empty if they can."""
-    wrong = LEASE_SHARES.keys() if clusters == 1 else NODE | {Role.TREE, Role.RESTART}
-    names = ", ".join(role.value for role in roles if role in wrong)
-    return f"{names} cannot be hit with --clusters {clusters}" if names else ""
+    allowed = set(SHARES)
+    if options.nodes > 1:
+        allowed = set(MACHINE_SHARES)
+    elif options.clusters > 1:
+        allowed = {*SHARES, *LEASE_SHARES} - NODE - {Role.TREE, Role.RESTART, Role.STREAMS}
+    names = ", ".join(role.value for role in roles if role not in allowed)
+    return f"{names} cannot be hit in such a session" if names else ""
+
+
+def _problem_with_machines(options: argparse.Namespace) -> str:
+    if options.nodes == 1 or options.check:
+        return ""
+    return "goes with one cluster only" if options.clusters > 1 else why_not()
 
 
 def _problem_with_session(folder: Path) -> str:

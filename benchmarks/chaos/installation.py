@@ -120,15 +120,21 @@ class Installation:
 
     async def ready(self, seconds: float = READY_SECONDS) -> bool:
         """Return whether every part answers within so many seconds; raises RuntimeError if `owlclaw up` ended instead."""
+        return await self._answers_within(seconds)
+
+    async def _answers_within(self, seconds: float) -> bool:
         end = time.monotonic() + seconds
         async with httpx.AsyncClient(base_url=self.url, timeout=5, trust_env=False) as client:
             while time.monotonic() < end:
-                if self._process is None or self._process.poll() is not None:
-                    raise RuntimeError(f"owlclaw up ended by itself; see {self.folder / 'up.log'}")
+                self._check_life()
                 if await _answers(client):
                     return True
                 await asyncio.sleep(_POLL_SECONDS)
         return False
+
+    def _check_life(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            raise RuntimeError(f"owlclaw up ended by itself; see {self.folder / 'up.log'}")
 
     def hand_on(self) -> None:
         """Note that it has ended: nobody else runs its agents."""

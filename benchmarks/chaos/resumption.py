@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from benchmarks.chaos.evidence import Blow, Evidence
-from benchmarks.chaos.strikes import LEASE, NODE, Role
+from benchmarks.chaos.strikes import LEASE, MACHINES, NODE, Role
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind
 
 _SWEEPING = frozenset({Role.ROOT, Role.RESTART, Role.TREE}) | NODE | LEASE
 """Whose end ends every host: a run that was interrupted before waits from then on anew."""
-_INTERRUPTING = frozenset({Role.AGENT, Role.HUNG_AGENT})
+_INTERRUPTING = frozenset({Role.AGENT, Role.HUNG_AGENT}) | MACHINES
 _HITS = frozenset({"killed", "stopped", "ended"})
 _DYING = timedelta(seconds=2)
 """So long after a blow a host may still write: its owner died, not it, or it was the last of many to be killed."""

@@ -16,10 +16,11 @@ from benchmarks.chaos.client import Client
 from benchmarks.chaos.clusters import Clusters
 from benchmarks.chaos.installation import Installation
 from benchmarks.chaos.killer import Killer
+from benchmarks.chaos.machines import HUB, Machines, lay_networks
 from benchmarks.chaos.strikes import SHARES, Role, schedule
 from benchmarks.chaos.workload import USUAL, Shape, orders
 from benchmarks.question import Say
-from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
+from owlclaw_ray.testing.postgres import LOOPBACK, PostgresServer, find_binaries
 
 ANSWERS, BLOWS, FACTS = "answers.jsonl", "blows.jsonl", "session.json"
 _POLL_SECONDS = 0.5
@@ -40,6 +41,8 @@ class Plan:
     postgres: bool = False
     clusters: int = 1
     """How many share the database."""
+    nodes: int = 1
+    """How many machines the cluster has; with several the session is to run in a hub, see `machines`."""
     shape: Shape = USUAL
     ahead: int = 0
     """So many triggers are submitted at once, to begin with."""
@@ -54,20 +57,28 @@ class Plan:
 def carried_out(plan: Plan, folder: Path, say: Say) -> Iterator[str]:
     """Run the session in this new folder; inside the block the system is stopped and its store, of this URL, can be read."""
     with ExitStack() as stack:
-        installation = Installation(folder) if plan.clusters == 1 else Clusters(folder, plan.clusters)
+        installation = _installation(plan, folder)
         store_url = Installation(folder).sqlite_url
-        if plan.postgres or plan.clusters > 1:
-            store_url = stack.enter_context(_postgres(folder / "postgres")).url()
+        if plan.nodes > 1:
+            lay_networks()
+        if plan.postgres:
+            store_url = stack.enter_context(_postgres(folder / "postgres", HUB if plan.nodes > 1 else LOOPBACK)).url()
         installation.write(store_url=store_url)
         asyncio.run(_suffer(plan, installation, say))
         yield store_url
 
 
-def _postgres(folder: Path) -> PostgresServer:
+def _installation(plan: Plan, folder: Path) -> Installation | Clusters:
+    if plan.nodes > 1:
+        return Machines(folder, plan.nodes)
+    return Clusters(folder, plan.clusters) if plan.clusters > 1 else Installation(folder)
+
+
+def _postgres(folder: Path, address: str) -> PostgresServer:
     binaries = find_binaries()
     if binaries is None:
         raise RuntimeError("there are no PostgreSQL server binaries; Debian: apt-get install postgresql")
-    return PostgresServer(folder, binaries)
+    return PostgresServer(folder, binaries, address)
 
 
 async def _suffer(plan: Plan, installation: Installation | Clusters, say: Say) -> None:
@@ -82,7 +93,8 @@ async def _suffer(plan: Plan, installation: Installation | Clusters, say: Say) -
     strikes = schedule(plan.seed, plan.runs, plan.kills, plan.roles)
     try:
         installation.start()
-        await installation.ready()
+        if not await installation.ready():
+            raise RuntimeError(f"the runtime was not ready in time; see the logs in {installation.folder}")
         say(f"up; {plan.runs} triggers at {plan.rate:.1f} a second, {plan.kills} strikes")
         started = time.monotonic()
         async with asyncio.TaskGroup() as group:

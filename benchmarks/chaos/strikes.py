@@ -55,6 +55,12 @@ class Role(Enum):
     """Nobody is killed: of several clusters the one that holds the lease is stopped as RESTART does, and stands by afterwards."""
     CLUSTER = "cluster"
     """Every process of the cluster that holds the lease, which is then started again and stands by."""
+    MACHINE = "machine"
+    """A machine that is not the head loses its power: its processes stop and its cables are dead, and some time later it starts anew."""
+    FROM_DATABASE = "from_database"
+    """Such a machine does not reach the database for a while, and it does the others."""
+    FROM_CLUSTER = "from_cluster"
+    """Such a machine does not reach the others for a while, and it does the database."""
 
 
 HUNG = frozenset({Role.HUNG_AGENT, Role.HUNG_PART, Role.HUNG_REPLICA, Role.HUNG_PROXY})
@@ -62,7 +68,8 @@ NODE = frozenset({Role.RAYLET, Role.GCS, Role.DASHBOARD_AGENT})
 """What Ray's node cannot go on without."""
 LEASE = frozenset({Role.HANDOVER, Role.CLUSTER})
 """After these another cluster holds the lease."""
-HARMLESS = HUNG | {Role.RESTART, Role.STREAMS, Role.HANDOVER}
+MACHINES = frozenset({Role.MACHINE, Role.FROM_DATABASE, Role.FROM_CLUSTER})
+HARMLESS = HUNG | MACHINES | {Role.RESTART, Role.STREAMS, Role.HANDOVER}
 """Strikes that kill nobody."""
 SHARES: Mapping[Role, float] = {
     Role.AGENT: 28,
@@ -89,7 +96,22 @@ SHARES: Mapping[Role, float] = {
 """How often each role is hit, in comparison to the others, where there is one cluster."""
 LEASE_SHARES: Mapping[Role, float] = {Role.HANDOVER: 1, Role.CLUSTER: 1}
 """The same where there are several."""
-_WEIGHTS = {**SHARES, **LEASE_SHARES}
+MACHINE_SHARES: Mapping[Role, float] = {
+    Role.MACHINE: 5,
+    Role.FROM_DATABASE: 5,
+    Role.FROM_CLUSTER: 5,
+    Role.AGENT: 6,
+    Role.TOOL_WORKER: 3,
+    Role.KEEPER: 4,
+    Role.DIRECTORY: 3,
+    Role.GATEWAY: 2,
+    Role.SCHEDULER: 1,
+    Role.ROOT: 4,
+    Role.HUNG_AGENT: 2,
+    Role.HUNG_PART: 3,
+}
+"""The same for one cluster of several machines."""
+_WEIGHTS = {**MACHINE_SHARES, **SHARES, **LEASE_SHARES}
 
 
 @dataclass(frozen=True, slots=True)
