@@ -106,7 +106,7 @@ def test_an_interrupted_session_ends_without_a_trace(monkeypatch, capsys):
 )
 def test_what_a_session_cannot_do_is_said_before_it_begins(arguments, told, capsys):
     with pytest.raises(SystemExit) as ended:
-        command_line(arguments)
+        parsed(*arguments)
 
     assert ended.value.code == 2
     assert told in capsys.readouterr().err
