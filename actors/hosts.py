@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
 from actors.nodes import living_nodes
-from actors.remote import ROOT, AgentHandle, NamedActor, NamedRoot, calls, find
+from actors.remote import ROOT, AgentHandle, NamedActor, NamedRoot, calls, full_name, named
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
@@ -158,4 +158,5 @@ class RootedPool:
             raise RuntimeUnavailableError("no node has a root")
 
     def _nodes_with_root(self) -> list[str]:
-        return [node.node_id for node in living_nodes() if find(ROOT, self._namespace, node.node_id) is not None]
+        [present] = named(self._namespace)
+        return [node.node_id for node in living_nodes() if full_name(ROOT, node.node_id) in present]
