@@ -10,6 +10,8 @@ OwlClawError
 │   ├── ToolArgumentsError    tool arguments do not fit the tool's schema
 │   ├── AlreadyDecidedError   the approval is already decided or expired
 │   ├── MemoryChangedError    the memory was changed since it was read
+│   ├── MemoryTextChangedError  MEMORY.md was changed since it was read
+│   ├── MemoryTooLargeError   a text is more than MEMORY.md may have
 │   ├── ScheduleError         there can be no such schedule, or no such times of it
 │   ├── ScheduleClosedError   the schedule is done or cancelled
 │   ├── TooManySchedulesError the agent has as many schedules as it may
@@ -153,6 +155,28 @@ class MemoryChangedError(UserError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.memory_id, self.fields))
+
+
+class MemoryTextChangedError(UserError):
+    """MEMORY.md is not any more what a person's text was written from; nothing was changed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "MEMORY.md was changed meanwhile and stays as it is: read it again and put your changes into that"
+        )
+
+
+class MemoryTooLargeError(UserError):
+    """A text of `size` bytes is more than MEMORY.md may have, `limit`."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        self.size, self.limit = size, limit
+        super().__init__(
+            f"MEMORY.md would have {size:,} bytes, more than {limit:,} (memory.max_bytes): archive or delete memories first"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.size, self.limit))
 
 
 class ScheduleError(UserError, ValueError):

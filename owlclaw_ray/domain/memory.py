@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from hashlib import blake2b
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -113,3 +114,19 @@ class MemoryLimits(Struct, frozen=True):
     """A file that is too large first loses everything older than this."""
     retention: timedelta | None = None
     """What is older is removed for good, from the archive too; None: nothing is."""
+
+
+class MemoryTextVersion(Struct, frozen=True):
+    """What tells one text of MEMORY.md from another, and whether a later one only goes on after it."""
+
+    size: int
+    digest: str
+
+    @classmethod
+    def of(cls, text: bytes) -> MemoryTextVersion:
+        """Return the version that is this text."""
+        return cls(len(text), blake2b(text, digest_size=16).hexdigest())
+
+    def begins(self, text: bytes) -> bool:
+        """Return whether the text is this version, or this version and something after it."""
+        return len(text) >= self.size and MemoryTextVersion.of(text[: self.size]) == self

@@ -6,23 +6,19 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.memory import Memory, MemoryLimits
+from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory import acknowledged_record as module
-from owlclaw_ray.memory.file import MemoryFile
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.memory.restore import put_back
 from owlclaw_ray.testing.clock import ManualClock
+from tests.memory.opened import open_file
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def memory(number, content=None):
     return Memory(MemoryId(f"mem_{number}"), content or f"fact {number}", (), NOW, "run_1")
-
-
-def open_file(folder):
-    return MemoryFile(folder, MemoryLimits())
 
 
 def remember(folder, *numbers):

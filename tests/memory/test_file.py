@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from owlclaw_ray.domain.memory import Memory, MemoryLimits
+from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.errors import MemoryChangedError, NotFoundError, UserError
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.kernel import durable_files
 from owlclaw_ray.memory import file as module
 from owlclaw_ray.memory.entries import EntryFile
-from owlclaw_ray.memory.file import MemoryFile
 from owlclaw_ray.memory.markdown import parse
+from tests.memory.opened import open_file
 from tests.properties import examples
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -23,10 +23,6 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 def memory(number, content=None, created_at=NOW, tags=()):
     return Memory(MemoryId(f"mem_{number}"), content or f"fact {number}", tuple(tags), created_at, "run_1")
-
-
-def open_file(folder, **limits):
-    return MemoryFile(folder, MemoryLimits(**limits))
 
 
 def contents(file):
@@ -223,10 +219,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from owlclaw_ray.domain.memory import Memory
-from owlclaw_ray.domain.memory import MemoryLimits
-from owlclaw_ray.memory.file import MemoryFile
-folder = Path(sys.argv[1])
-file = MemoryFile(folder, MemoryLimits())
+from tests.memory.opened import open_file
+file = open_file(Path(sys.argv[1]))
 for number in range(40):
     file.append(Memory(f"mem_{sys.argv[2]}{number}", f"{sys.argv[2]} {number}", (), datetime(2026, 1, 1, tzinfo=UTC)))
 """
