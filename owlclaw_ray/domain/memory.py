@@ -104,6 +104,19 @@ class MemoryStats(Struct, frozen=True):
     put back because an older copy of the file was saved; and files that hold what somebody wrote and no agent reads."""
 
 
+class StoredDocument(Struct, frozen=True):
+    """A document of an agent's memory in the store. Versions are those of the whole memory."""
+
+    begun: int
+    """The version in which it was written as a whole; what came later is appended to that."""
+    changed: int
+    """The version in which it was changed last."""
+    size: int
+    """In bytes."""
+    at: datetime
+    """When it was changed last."""
+
+
 class MemoryLimits(Struct, frozen=True):
     """How much one agent keeps active, and how long it keeps anything."""
 

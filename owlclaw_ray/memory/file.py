@@ -98,6 +98,7 @@ class MemoryFile:
         self._warned = 0
         self._known = _DuplicateFinder()
         self._expired_on: date | None = None
+        self._expiring_on: date | None = None
 
     @property
     def where(self) -> str:
@@ -118,7 +119,10 @@ class MemoryFile:
 
     def append(self, memory: Memory) -> Memory:
         """Store the memory and return what is stored; as LanceMemory.remember says."""
-        return self._write(partial(self._append, memory))
+        self._expiring_on = self._expired_on
+        stored = self._write(partial(self._append, memory))
+        self._expired_on = self._expiring_on
+        return stored
 
     def edit(
         self,
@@ -289,7 +293,7 @@ class MemoryFile:
                     if expired:
                         self._rewrite(file, partial(_without, ids=expired))
                 self._forget_removed()
-                self._expired_on = memory.created_at.date()
+                self._expiring_on = memory.created_at.date()
             if chosen := choose_for_archive(self._active.document, self._active.size, memory.created_at, self._limits):
                 self._move(chosen)
         except (OSError, FileChangedError) as error:
