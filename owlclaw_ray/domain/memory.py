@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from enum import Enum
 from hashlib import blake2b
 
 from msgspec import Struct
@@ -12,6 +13,15 @@ from owlclaw_ray.domain.embedding import EmbeddedCall
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import MemoryId
+
+
+class MemoryHomeKind(Enum):
+    """Where the truth about what agents remember is."""
+
+    FILES = "files"
+    """MEMORY.md and its archive, in the data folder."""
+    DATABASE = "database"
+    """Rows of the store, which every node reaches."""
 
 
 class Memory(Struct, frozen=True):

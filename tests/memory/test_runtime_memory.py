@@ -6,6 +6,7 @@ import pytest
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.memory import MemoryHomeKind
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import MemoryUnavailableError, NotFoundError, UnknownAgentError
 from owlclaw_ray.ids import TenantId
@@ -17,11 +18,15 @@ from tests.worlds import Model, asks, says
 WATCH, OTHER = AgentRef.parse("watch"), AgentRef.parse("watch:other")
 
 
-@pytest.fixture
-async def memory(agents, tmp_path):
+@pytest.fixture(params=MemoryHomeKind)
+async def memory(request, agents, tmp_path):
     agents.define()
-    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data") as runtime:
+    data_dir, memories = tmp_path / "data", request.param
+    async with in_process_runtime(agents_dir=agents.folder, data_dir=data_dir, memories=memories) as runtime:
         yield runtime.memory
+
+
+in_files = pytest.mark.parametrize("memory", [MemoryHomeKind.FILES], indirect=True)
 
 
 async def test_what_a_person_writes_is_what_the_agent_recalls(memory):
@@ -69,6 +74,7 @@ async def test_edited_archived_and_removed_memories_are_recalled_as_they_are_now
         await memory.memory(WATCH, gone.memory_id)
 
 
+@in_files
 async def test_a_new_index_holds_what_the_file_says(memory, tmp_path):
     await memory.remember(WATCH, "one")
     path = tmp_path / "data" / "agents" / "default" / "watch" / "MEMORY.md"
@@ -80,6 +86,7 @@ async def test_a_new_index_holds_what_the_file_says(memory, tmp_path):
     assert stats.file_bytes == path.stat().st_size
 
 
+@in_files
 async def test_unknown_agents_and_unusable_files_are_told_apart(memory, tmp_path):
     with pytest.raises(UnknownAgentError):
         await memory.remember(AgentRef.parse("nobody"), "x")
@@ -90,14 +97,17 @@ async def test_unknown_agents_and_unusable_files_are_told_apart(memory, tmp_path
         await memory.memories(WATCH)
 
 
-async def test_agents_and_tenants_with_the_same_names_and_contents_never_see_each_other(agents, tmp_path):
+@pytest.mark.parametrize("memories", MemoryHomeKind)
+async def test_agents_and_tenants_with_the_same_names_and_contents_never_see_each_other(agents, tmp_path, memories):
     def decide(request):
         asked = [message for message in request.messages if message.tool_calls]
         return says("done") if asked else asks(("recall", '{"query": "what is the secret"}'))
 
     folder, model = agents.define(preload_memories=0), Model(decide)
     owners = [AgentRef(TenantId(tenant), each.agent_id) for tenant in ("default", "acme") for each in (WATCH, OTHER)]
-    async with in_process_runtime(agents_dir=folder.parent, data_dir=tmp_path / "data", models=[model]) as runtime:
+    async with in_process_runtime(
+        agents_dir=folder.parent, data_dir=tmp_path / "data", models=[model], memories=memories
+    ) as runtime:
         memory = runtime.memory
         same = [await memory.remember(each, "The secret is tea.", ["house"], idempotency_key="k") for each in owners]
         own = [await memory.remember(each, f"The secret is {each}.", ["house"]) for each in owners]
