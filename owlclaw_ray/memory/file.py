@@ -234,10 +234,12 @@ class MemoryFile:
             raise MemoryTooLargeError(len(text), self._limits.size)
 
         def put() -> tuple[Memory, ...]:
-            if base is None:
-                return self._active.adopt(text)
             now = self._active.content()
+            if base is None:
+                return () if now == text else self._active.adopt(text)
             if not base.begins(now):
+                if now.startswith(text):  # the same again, as a client does whose answer got lost
+                    return ()
                 raise MemoryTextChangedError
             appended = now[base.size :]
             self._active.overwrite(text + (b"\n" if appended and text and not text.endswith(b"\n") else b"") + appended)
