@@ -25,7 +25,7 @@ OwlClawError
 │   ├── QueueFullError        the agent has as many queued runs as it may
 │   ├── StoreUnavailableError
 │   │   └── StoreOverloadedError  too much waits to be committed
-│   ├── MemoryUnavailableError  the files of an agent's memory cannot be read or written
+│   ├── MemoryUnavailableError  MEMORY.md or its archive cannot be read or written
 │   ├── ModelUnavailableError rate limit, 5xx, network, time-out at the provider
 │   ├── AlarmEngineUnavailableError  the engine that keeps alarms (Hatchet) cannot be reached, or refuses
 │   └── RuntimeUnavailableError  starting, draining, or a part is being restarted
@@ -298,7 +298,7 @@ class StoreOverloadedError(StoreUnavailableError):
 
 
 class MemoryUnavailableError(RetryableError):
-    """MEMORY.md or the archive beside it cannot be read or written; nothing was changed."""
+    """MEMORY.md or its archive cannot be read or written, be they files or in the store; nothing was changed."""
 
 
 class ModelUnavailableError(RetryableError):

@@ -3,14 +3,15 @@
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind
-from owlclaw_ray.domain.memory import MemoryHomeKind
+from owlclaw_ray.domain.memory import MemoryHomeKind, MemoryTextVersion
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.errors import MemoryUnavailableError, NotFoundError, UnknownAgentError
+from owlclaw_ray.errors import MemoryTextChangedError, MemoryUnavailableError, NotFoundError, UnknownAgentError
 from owlclaw_ray.ids import TenantId
-from owlclaw_ray.store.queries import JournalOfRun
+from owlclaw_ray.store.queries import JournalOfRun, LedgerFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.worlds import Model, asks, says
@@ -176,3 +177,46 @@ async def test_yesterday_is_that_of_the_agents_zone_for_the_agent_and_for_people
     assert {each.memory.memory_id for each in seen.memories} == shown == found
     assert {each["memory_id"] for each in told["memories"]} == found
     assert {each.memory.memory_id for each in archived.memories} == found
+
+
+@pytest.mark.parametrize("memories", MemoryHomeKind)
+async def test_what_fits_a_trigger_is_shown_at_the_start_of_its_run_from_either_home(agents, tmp_path, memories):
+    model = Model(lambda _: says("ok"))
+    agents.define()
+    async with in_process_runtime(
+        agents_dir=agents.folder, data_dir=tmp_path / "data", models=[model], memories=memories
+    ) as runtime:
+        await runtime.memory.remember(WATCH, "The pump fails at nine.")
+        await runtime.trigger("watch", focus="the pump")
+        await runtime.trigger("watch:other", focus="the pump")
+
+    shown = ["The pump fails at nine." in str(request.messages) for request in model.requests]
+    assert shown == [True, False]
+    assert (tmp_path / "data" / "agents" / WATCH.folder / "MEMORY.md").exists() is (memories is MemoryHomeKind.FILES)
+
+
+@pytest.mark.parametrize("memories", MemoryHomeKind)
+async def test_an_edited_text_is_what_the_agent_recalls_and_its_import_is_in_the_ledger(agents, tmp_path, memories):
+    agents.define()
+    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data", memories=memories) as runtime:
+        memory = runtime.memory
+        stored = await memory.remember(WATCH, "The pump fails at nine.")
+        text = await memory.text(WATCH)
+        version = MemoryTextVersion.of(text)
+        for _ in range(2):  # the same again, as a client does whose answer got lost
+            assert await memory.put_text(WATCH, text.replace(b"nine", b"ten"), version, by="ana") == ()
+        with pytest.raises(MemoryTextChangedError):
+            await memory.put_text(WATCH, b"mine", version, by="ana")
+        assert await memory.put_text(WATCH, b"", by="ana") == (replace(stored, content="The pump fails at ten."),)
+        found = await memory.search(WATCH, "when does the pump fail", 5)
+        records = await runtime.store.read(LedgerFilter(WATCH.tenant, WATCH))
+
+    assert [each.memory.content for each in found.memories] == ["The pump fails at ten."]
+    imports = [each.record.data for each in records if each.record.data.get("what") == "import"]
+    assert [(each["by"], each.get("bytes"), "error" in each) for each in imports] == [
+        ("ana", len(text) - 1, False),
+        ("ana", len(text) - 1, False),
+        ("ana", 4, False),
+        ("ana", None, True),
+        ("ana", 0, False),
+    ]
