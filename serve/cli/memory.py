@@ -178,18 +178,17 @@ def export(
         sys.stdout.buffer.write(text)
         sys.stdout.buffer.flush()
     else:
-        file.write_bytes(text)
+        try:
+            file.write_bytes(text)
+        except OSError as error:
+            what = f"cannot be written: {error.strerror}"
+            raise ConfigurationError([Problem(str(file), what, "name another file")]) from error
         complain(f"wrote {file}")
 
 
 def import_text(
     agent: AgentArgument,
-    file: Annotated[
-        Path,
-        typer.Argument(
-            help="The file; - is the standard input.", metavar="FILE", exists=True, dir_okay=False, allow_dash=True
-        ),
-    ],
+    file: Annotated[Path, typer.Argument(help="The file; - is the standard input.", metavar="FILE")],
     *,
     url: UrlOption = None,
     folder: FolderOption = HERE,
@@ -198,7 +197,11 @@ def import_text(
 
     Memories of the last day that the file lacks because it is an older copy are put back.
     """
-    text = sys.stdin.buffer.read() if file == _STREAM else file.read_bytes()
+    try:
+        text = sys.stdin.buffer.read() if file == _STREAM else file.read_bytes()
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise ConfigurationError([Problem(str(file), what, "name the file that is to be MEMORY.md")]) from error
     with connect(url, folder) as client:
         _say_imported(client.put_memory_text(agent, text, by=person()))
 

@@ -208,3 +208,35 @@ def test_another_call_of_the_node_that_holds_the_lock_is_waited_for_and_no_longe
         with pytest.raises(OSError, match="locked it"):
             folders.delete(TRADER, "mem_1")
         assert [each.memory_id for each in folders.memories(TRADER)] == ["mem_1"]
+
+
+def test_what_another_node_remembers_between_two_looks_of_an_operation_is_not_lost(homes, faulty):
+    file, other = homes.open(), homes.open("b")
+    for number in range(3):
+        file.append(memory(number))
+    file.archive(["mem_0"])
+    theirs = [memory(9)]
+
+    def meanwhile(real, asked):
+        if not isinstance(asked, list) and "MEMORY.archive.md" in asked.after and theirs:
+            faulty.fault = None
+            other.append(theirs.pop())
+        return real(asked)
+
+    faulty.fault = meanwhile
+    file.archive(["mem_1"])
+
+    assert theirs == []
+    assert contents(homes.open("b")) == ["fact 2", "fact 9"]
+    assert [one.memory_id for one in homes.open("b").archived()] == ["mem_0", "mem_1"]
+
+
+def test_the_archive_is_not_held_after_an_operation(homes):
+    file = homes.open()
+    for number in range(3):
+        file.append(memory(number))
+    file.archive(["mem_0", "mem_1"])
+    file.delete("mem_0")
+
+    assert file._documents.archive.document.blocks == []
+    assert [one.memory_id for one in file.archived()] == ["mem_1"]

@@ -251,10 +251,13 @@ def test_a_text_that_is_too_large_is_refused(owlclaw: Run, texts, tmp_path):
     assert texts[ASSISTANT] == TEXT
 
 
-def test_a_file_that_is_not_there_is_named(owlclaw: Run, texts):
+def test_files_that_cannot_be_read_or_written_are_named(owlclaw: Run, texts):
     missing = owlclaw("memory", "import", "assistant", "nothing.md")
-    assert missing.exit_code == 2
-    assert "nothing.md" in missing.output
+    folder = owlclaw("memory", "export", "assistant", ".")
+
+    assert (missing.exit_code, folder.exit_code) == (1, 1)
+    assert "nothing.md: cannot be read: No such file" in missing.output
+    assert ".: cannot be written: Is a directory" in folder.output
 
 
 def test_the_ledger_learns_which_user_changes_memories(
