@@ -165,12 +165,11 @@ class DirectoryActor(RemoteActor):
         return {} if directory is None else directory.hosts()
 
     async def stop(self, grace: float) -> None:
-        """See Directory.stop; another cluster may run the agents then."""
-        if self._lease is not None:
-            await self._holding.stop()
+        """See Directory.stop; another cluster may run the agents then, and not before: the lease is renewed to the end."""
         if self._directory is not None:
             await self._directory.stop(grace)
         if self._lease is not None:
+            await self._holding.stop()
             try:
                 await self._lease.release()
             except OwlClawError as error:

@@ -18,8 +18,12 @@ import orjson
 
 from benchmarks.chaos.report import Report, summary
 from benchmarks.chaos.session import FACTS, Plan
-from benchmarks.chaos.strikes import SHARES, Role
+from benchmarks.chaos.strikes import LEASE_SHARES, NODE, SHARES, Role
 from benchmarks.chaos.trial import Keep, check_again, trial
+from benchmarks.chaos.workload import USUAL, Shape
+
+_MEMORY = frozenset({"remember", "recall"})
+"""Each cluster has a data folder of its own."""
 
 
 def main() -> None:
@@ -46,8 +50,11 @@ def _trial(options: argparse.Namespace) -> Report:
         kills=options.kills,
         pace=options.pace,
         quiet_seconds=options.quiet,
-        roles=tuple(options.roles),
-        postgres=options.postgres,
+        roles=tuple(options.roles or (SHARES if options.clusters == 1 else LEASE_SHARES)),
+        postgres=options.postgres or options.clusters > 1,
+        clusters=options.clusters,
+        shape=Shape(options.agents, options.slowness, options.solo, _MEMORY if options.clusters > 1 else frozenset()),
+        ahead=options.ahead,
     )
     return trial(plan, Keep.ALWAYS if options.keep else Keep.BROKEN, lambda line: print(line, flush=True))
 
@@ -56,6 +63,8 @@ def command_line(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options; ends with a sentence and exit code 2 if the session to check again cannot be."""
     parser = arguments_parser()
     options = parser.parse_args(arguments)
+    if problem := _problem_with_roles(options.roles or [], options.clusters):
+        parser.error(f"argument --roles: {problem}")
     if options.check and (problem := _problem_with_session(options.check)):
         parser.error(f"argument --check: {problem}")
     return options
@@ -69,8 +78,17 @@ def arguments_parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--pace", type=_at_least(float, 0), default=4.0, help="seconds between two strikes, about")
     parser.add_argument("--quiet", type=_at_least(float, 0), default=300.0, help="seconds to wait for the last runs")
-    parser.add_argument("--roles", type=_roles, default=list(SHARES), help="what to hit, such as agent,keeper")
+    parser.add_argument("--roles", type=_roles, help="what to hit, such as agent,keeper")
     parser.add_argument("--postgres", action="store_true", help="keep the store in a PostgreSQL server of its own")
+    parser.add_argument(
+        "--clusters", type=_at_least(int, 1), default=1, help="clusters on one PostgreSQL; one runs agents"
+    )
+    parser.add_argument("--agents", type=_at_least(int, 1), default=USUAL.agents, help="shared agents")
+    parser.add_argument("--slowness", type=_at_least(float, 0), default=1.0, help="times what the model takes")
+    parser.add_argument(
+        "--solo", type=_at_least(float, 0), default=USUAL.solo_share, help="share of the dedicated agents"
+    )
+    parser.add_argument("--ahead", type=_at_least(int, 0), default=0, help="triggers that are submitted at once")
     parser.add_argument("--output", type=_new_file, help="where to write the report as JSON")
     parser.add_argument("--keep", action="store_true", help="keep the session's folder even if nothing is broken")
     parser.add_argument("--check", type=Path, help="check the kept folder of an earlier session instead")
@@ -102,6 +120,13 @@ def _new_file(text: str) -> Path:
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise argparse.ArgumentTypeError(f"no file can be written at {path}")
     return path
+
+
+def _problem_with_roles(roles: Sequence[Role], clusters: int) -> str:
+    """Return why these cannot be hit; empty if they can."""
+    wrong = LEASE_SHARES.keys() if clusters == 1 else NODE | {Role.TREE, Role.RESTART}
+    names = ", ".join(role.value for role in roles if role in wrong)
+    return f"{names} cannot be hit with --clusters {clusters}" if names else ""
 
 
 def _problem_with_session(folder: Path) -> str:

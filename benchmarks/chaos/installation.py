@@ -55,6 +55,21 @@ class Installation:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def holder(self) -> Installation:
+        """The cluster that runs the agents: there is but this one."""
+        return self
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Where it listens."""
+        return (self.url,)
+
+    @property
+    def started(self) -> bool:
+        """Whether it was started, and not killed since."""
+        return self._process is not None
+
+    @property
     def data_dir(self) -> Path:
         """Where the runtime keeps its state."""
         return self.folder / ".owlclaw"
@@ -114,6 +129,9 @@ class Installation:
                     return True
                 await asyncio.sleep(_POLL_SECONDS)
         return False
+
+    def hand_on(self) -> None:
+        """Note that it has ended: nobody else runs its agents."""
 
     async def stop(self) -> str:
         """End the runtime as `owlclaw down` does. Return what was wrong with its end, empty if nothing was."""

@@ -13,9 +13,10 @@ import orjson
 import psutil
 
 from benchmarks.chaos.client import Client
+from benchmarks.chaos.clusters import Clusters
 from benchmarks.chaos.installation import Installation, title_of
 from benchmarks.chaos.streams import follow_all
-from benchmarks.chaos.strikes import HUNG, NODE, Role, Strike
+from benchmarks.chaos.strikes import HUNG, LEASE, NODE, Role, Strike
 from benchmarks.question import Say
 from serve.launch import LOST_RAY
 from serve.processes import lives
@@ -28,7 +29,7 @@ _END_SECONDS = 60.0
 _ORPHAN_SECONDS = 5.0
 _BEHIND_REQUESTS = frozenset({Role.KEEPER, Role.ROOT, Role.REPLICA, Role.PROXY, *NODE})
 """Hit while a request is on its way, so that its answer may be lost."""
-_WHOLE = frozenset({Role.TREE, Role.RESTART})
+_WHOLE = frozenset({Role.TREE, Role.RESTART}) | LEASE
 _REQUEST_SECONDS = 3.0
 _REQUEST_TAKES = 0.02
 
@@ -36,7 +37,7 @@ _REQUEST_TAKES = 0.02
 class Killer:
     """Strikes when the client has had enough triggers accepted. Lines of `blows` are what it did."""
 
-    def __init__(self, installation: Installation, client: Client, *, blows: Path, say: Say) -> None:
+    def __init__(self, installation: Installation | Clusters, client: Client, *, blows: Path, say: Say) -> None:
         self._installation, self._client, self._blows, self._say = installation, client, blows, say
         self._stopped: dict[int, asyncio.Task[None]] = {}
         self.problems: list[str] = []
@@ -64,7 +65,7 @@ class Killer:
         if strike.role is Role.STREAMS:
             self._note(strike, "followed", None)
             self.problems += await follow_all(
-                self._installation.url, self._client, strike.number, strike.hold, self._say
+                self._installation.urls[0], self._client, strike.number, strike.hold, self._say
             )
             return
         victim = await self._find(strike)
@@ -81,15 +82,17 @@ class Killer:
             self._hit(strike, victim, signal.SIGKILL, "killed")
 
     async def _end_and_start(self, strike: Strike) -> None:
-        if strike.role is Role.TREE:
+        hit = self._installation.holder
+        if strike.role in {Role.TREE, Role.CLUSTER}:
             self._note(strike, "killed", None)
-            await self._installation.kill()
+            await hit.kill()
         else:
             self._note(strike, "ending", None)
-            self.problems += filter(None, [await self._installation.stop()])
+            self.problems += filter(None, [await hit.stop()])
             self._note(strike, "ended", None)
-        self._installation.start()
-        await self._installation.ready()
+        self._installation.hand_on()
+        hit.start()
+        await hit.ready()
         self._note(strike, "ready", None)
 
     async def _end_node(self, strike: Strike, victim: psutil.Process) -> None:

@@ -13,10 +13,11 @@ from pathlib import Path
 import httpx
 
 from benchmarks.chaos.client import Client
+from benchmarks.chaos.clusters import Clusters
 from benchmarks.chaos.installation import Installation
 from benchmarks.chaos.killer import Killer
 from benchmarks.chaos.strikes import SHARES, Role, schedule
-from benchmarks.chaos.workload import orders
+from benchmarks.chaos.workload import USUAL, Shape, orders
 from benchmarks.question import Say
 from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
 
@@ -37,6 +38,11 @@ class Plan:
     """How long, at most, to wait for the end of all runs after the last trigger."""
     roles: tuple[Role, ...] = tuple(SHARES)
     postgres: bool = False
+    clusters: int = 1
+    """How many share the database."""
+    shape: Shape = USUAL
+    ahead: int = 0
+    """So many triggers are submitted at once, to begin with."""
 
     @property
     def rate(self) -> float:
@@ -48,9 +54,9 @@ class Plan:
 def carried_out(plan: Plan, folder: Path, say: Say) -> Iterator[str]:
     """Run the session in this new folder; inside the block the system is stopped and its store, of this URL, can be read."""
     with ExitStack() as stack:
-        installation = Installation(folder)
-        store_url = installation.sqlite_url
-        if plan.postgres:
+        installation = Installation(folder) if plan.clusters == 1 else Clusters(folder, plan.clusters)
+        store_url = Installation(folder).sqlite_url
+        if plan.postgres or plan.clusters > 1:
             store_url = stack.enter_context(_postgres(folder / "postgres")).url()
         installation.write(store_url=store_url)
         asyncio.run(_suffer(plan, installation, say))
@@ -64,9 +70,13 @@ def _postgres(folder: Path) -> PostgresServer:
     return PostgresServer(folder, binaries)
 
 
-async def _suffer(plan: Plan, installation: Installation, say: Say) -> None:
+async def _suffer(plan: Plan, installation: Installation | Clusters, say: Say) -> None:
     client = Client(
-        installation.url, orders(plan.seed, plan.runs), rate=plan.rate, answers=installation.folder / ANSWERS
+        installation.urls,
+        orders(plan.seed, plan.runs, plan.shape),
+        rate=plan.rate,
+        answers=installation.folder / ANSWERS,
+        ahead=plan.ahead,
     )
     killer = Killer(installation, client, blows=installation.folder / BLOWS, say=say)
     strikes = schedule(plan.seed, plan.runs, plan.kills, plan.roles)
@@ -87,7 +97,11 @@ async def _suffer(plan: Plan, installation: Installation, say: Say) -> None:
     finally:
         await installation.kill()
     facts = {
-        "plan": {**asdict(plan), "roles": [role.value for role in plan.roles]},
+        "plan": {
+            **asdict(plan),
+            "roles": [role.value for role in plan.roles],
+            "shape": {**asdict(plan.shape), "left_out": sorted(plan.shape.left_out)},
+        },
         "seconds_submitting": round(submitted - started, 1),
         "seconds_until_quiet": round(quiet_at - submitted, 1),
         "quiet": quiet,
@@ -97,11 +111,11 @@ async def _suffer(plan: Plan, installation: Installation, say: Say) -> None:
     (installation.folder / FACTS).write_text(json.dumps(facts, indent=2))
 
 
-async def _quiet(installation: Installation, plan: Plan) -> bool:
+async def _quiet(installation: Installation | Clusters, plan: Plan) -> bool:
     """Return whether no run is left, and no schedule that would make one, within the plan's limit."""
     end = time.monotonic() + plan.quiet_seconds
-    agents = {order.agent for order in orders(plan.seed, plan.runs)}
-    async with httpx.AsyncClient(base_url=installation.url, timeout=30, trust_env=False) as http:
+    agents = {order.agent for order in orders(plan.seed, plan.runs, plan.shape)}
+    async with httpx.AsyncClient(base_url=installation.urls[0], timeout=30, trust_env=False) as http:
         while time.monotonic() < end:
             try:
                 if not await _any_run(http) and not await _any_schedule(http, agents) and not await _any_run(http):
