@@ -31,6 +31,7 @@ from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.placement.host import AgentHost, HostStatus
 from owlclaw_ray.runs.family import Family
 from owlclaw_ray.runtime.host_services import host_services
+from owlclaw_ray.runtime.memory_home import has_memories
 from owlclaw_ray.store.durable_store import DurableStore
 
 _FRESH_SECONDS = 1.0
@@ -103,7 +104,7 @@ class AgentActor(RemoteActor):
             limits=plan.model_limits,
             context_windows=plan.context_windows,
             prices=plan.prices,
-            data_dir=plan.data_dir,
+            has_memories=has_memories(plan.worker.memory_home, keeper, plan.data_dir),
             clock=clock,
             family=Family(store=keeper, wake=directory.call.wake, cancel=directory.call.cancel, clock=clock),
             mcp=McpLink(plan.namespace) if plan.mcp is not None else None,

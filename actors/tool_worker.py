@@ -8,17 +8,18 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO
 
 from msgspec import Struct
 from typing_extensions import override
 
 from actors.attempt_markers import AttemptId, AttemptMarkers
 from actors.gateway_link import GatewayEmbeddings
+from actors.keeper_client import BlockingKeeper
 from actors.logs import configure
 from actors.mcp_link import McpWorkerLink
 from actors.plan import WorkerPlan
-from actors.remote import DIRECTORY, KEEPER, NamedActor
+from actors.remote import DIRECTORY, NamedActor
 from actors.secrets import take_over
 from owlclaw_ray.app_loader import application
 from owlclaw_ray.domain.agent import AgentRef
@@ -29,35 +30,26 @@ from owlclaw_ray.errors import MemoryUnavailableError, RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.memory.lance import LanceMemory
+from owlclaw_ray.runtime.memory_home import memory_home
 from owlclaw_ray.runtime.worker_tools import RuntimeClients, embedders_of, tool_executor
-from owlclaw_ray.store.command_link import apply_now
-from owlclaw_ray.store.commands import (
-    Command,
-    Outcome,
-)
-from owlclaw_ray.store.queries import Query
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView
 from owlclaw_ray.tools.executor import LocalExecutor
 
 logger = logging.getLogger(__name__)
-_T = TypeVar("_T")
 
 _WAKE_SECONDS = _ANSWER_SECONDS = 3.0
 KILL_AFTER = 2.0
 """Seconds past its time limit after which a call that cannot be interrupted takes its process with it."""
 
 
-class WorkerClients(RuntimeClients):
+class WorkerClients(BlockingKeeper, RuntimeClients):
     """The store and the Directory, from inside a tool worker."""
 
     def __init__(self, namespace: str) -> None:
-        self._keeper, self._directory = NamedActor(KEEPER, namespace), NamedActor(DIRECTORY, namespace)
+        super().__init__(namespace)
+        self._directory = NamedActor(DIRECTORY, namespace)
         self._budgets: dict[str, tuple[str, Sequence[Budget]]] = {}
         """Those of definitions, with the version that they are of."""
-
-    @override
-    def commit(self, commands: Sequence[Command]) -> Sequence[Outcome]:
-        return apply_now(commands, lambda parcels: self._keeper.call_now(lambda keeper: keeper.apply(parcels)))
 
     @override
     def budgets(self, agent: AgentRef) -> Sequence[Budget]:
@@ -75,10 +67,6 @@ class WorkerClients(RuntimeClients):
             return known
         self._budgets[agent.definition] = changed.version, changed.governance.budgets
         return changed.governance.budgets
-
-    @override
-    def read(self, query: Query[_T]) -> _T:
-        return self._keeper.call_now(lambda keeper: keeper.read(query))
 
     @override
     def definitions(self) -> Sequence[DefinitionView]:
@@ -145,7 +133,8 @@ def use_memory(plan: WorkerPlan, method: str, arguments: Sequence[object]) -> ob
 def warm(plan: WorkerPlan) -> None:
     """Import what calls will need: the index of memories only where there are any, for it takes two seconds and 40 MB."""
     _worker(plan)
-    if any(Path(plan.data_dir, "agents").glob("*/*/MEMORY.md")):
+    folders = Path(plan.data_dir, "agents")
+    if any(each for name in ("MEMORY.md", "index") for each in folders.glob(f"*/*/{name}")):
         importlib.import_module("lancedb")
 
 
@@ -165,7 +154,8 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     app, clients = application(plan.app_path, Path(plan.app_folder)), WorkerClients(plan.namespace)
     ask = GatewayEmbeddings(plan.namespace).embed
     embedders = embedders_of(plan.embedder, ask, calls=plan.embedding, clients=clients, clock=clock, ids=RandomIds())
-    memory = LanceMemory(data_dir, embedders, clock, plan.memory_limits)
+    home = memory_home(plan.memory_home, clients, data_dir, clock)
+    memory = LanceMemory(data_dir, embedders, clock, plan.memory_limits, home)
     executor = tool_executor(
         app,
         clients,

@@ -45,6 +45,7 @@ def plan_of(settings: Settings, drain_seconds: float, tracing: TracingOptions | 
             ),
             log=LogPlan(settings.log.level, settings.log.format),
             memory_limits=settings.memory.limits,
+            memory_home=settings.memory_home,
             host_tools=settings.host_tools,
             has_mcp=settings.mcp_options is not None,
         ),

@@ -39,6 +39,7 @@ from owlclaw_ray.store.commands.ledger import (
     ReserveBudget,
     SettleBudget,
 )
+from owlclaw_ray.store.commands.memories import ChangeMemories, DocumentChange, MemoriesChanged, MemoriesStored
 from owlclaw_ray.store.commands.runs import (
     ActivateAgent,
     AgentActivated,
@@ -124,6 +125,7 @@ Command: TypeAlias = (
     | ForgetWebhooks
     | HoldLease
     | ReleaseLease
+    | ChangeMemories
 )
 
 Outcome: TypeAlias = (
@@ -166,6 +168,8 @@ Outcome: TypeAlias = (
     | CallbackStored
     | CallbackChanged
     | WebhooksForgotten
+    | MemoriesStored
+    | MemoriesChanged
     | CommandBlocked
     | CommandFailed
 )
@@ -195,6 +199,7 @@ __all__ = [
     "CancelRun",
     "CancelSchedule",
     "ChangeCallback",
+    "ChangeMemories",
     "ClaimRun",
     "ClusterLease",
     "Command",
@@ -203,6 +208,7 @@ __all__ = [
     "CreateSchedule",
     "DecideApproval",
     "DeliveryStored",
+    "DocumentChange",
     "ExpireApproval",
     "FinishRun",
     "FireSchedule",
@@ -215,6 +221,8 @@ __all__ = [
     "LeaseHeld",
     "LeaseReleased",
     "LedgerAppended",
+    "MemoriesChanged",
+    "MemoriesStored",
     "NoSuchApproval",
     "NoSuchSchedule",
     "NothingQueued",

@@ -54,6 +54,8 @@ class RowNeeds(Struct):
     """Approvals to settle: their agents and runs are known only from the store."""
     deliveries: set[str] = field(default_factory=set)
     callbacks: set[str] = field(default_factory=set)
+    memories: set[str] = field(default_factory=set)
+    """Agents whose memories are to be locked, and made if they are new."""
     records: set[tuple[str, str]] = field(default_factory=set)
     """Ledger records, each by its run and its own id."""
 

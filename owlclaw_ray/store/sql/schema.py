@@ -15,6 +15,7 @@ from sqlalchemy import (
     ColumnClause,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Sequence,
     Table,
@@ -318,6 +319,26 @@ cluster_lease = Table(
     Column("beats", BigInteger, nullable=False),
 )
 """Who runs the agents of this database, in one row."""
+
+memories = Table(
+    "memories",
+    metadata,
+    Column("agent", NAME, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("change_id", Text, nullable=False),
+    Column("documents", Text, nullable=False),
+)
+"""The version of each agent's memory, the change that made it, and what there is then: see StoredDocument."""
+
+memory_parts = Table(
+    "memory_parts",
+    metadata,
+    Column("agent", NAME, primary_key=True),
+    Column("document", NAME, primary_key=True),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("content", LargeBinary, nullable=False),
+)
+"""The documents of memories: the parts of each, in the order of the versions that added them, are its text."""
 
 active_run = runs.c.status.in_([QUEUED, RUNNING, WAITING])
 """Spelt as in the index runs_active, which serves it, also together with a narrower condition."""

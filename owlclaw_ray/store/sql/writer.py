@@ -33,6 +33,8 @@ from owlclaw_ray.store.sql.schema import (
     journal,
     ledger,
     ledger_heads,
+    memories,
+    memory_parts,
     probes,
     runs,
     schedules,
@@ -182,6 +184,10 @@ class Writer:
                 callbacks.c.run_id == bindparam("key", type_=NAME), callbacks.c.status == literal_column("'waiting'")
             )
         )
+        replaced = delete(memory_parts).where(
+            memory_parts.c.agent == bindparam("owner", type_=NAME),
+            memory_parts.c.document == bindparam("name", type_=NAME),
+        )
         self._before_ledger: tuple[_Step, ...] = (
             (RowChange.LEASE, updating(cluster_lease, ("cluster", "generation", "beats"), "id"), None),
             (RowChange.NEW_RUN, inserting(runs, _NEW_RUN), _picking(_NEW_RUN)),
@@ -225,6 +231,13 @@ class Writer:
                 RowChange.ACCOUNT,
                 updating(budgets, _CHANGED_ACCOUNT, "account"),
                 _picking((*_CHANGED_ACCOUNT, "account")),
+            ),
+            (RowChange.MEMORY, updating(memories, ("version", "change_id", "documents"), "agent"), None),
+            (RowChange.REPLACED_MEMORY_PARTS, RowsStatement(replaced, ("owner", "name"), engine_dialect), None),
+            (
+                RowChange.NEW_MEMORY_PART,
+                inserting(memory_parts, ("agent", "document", "version", "content")),
+                None,
             ),
             (RowChange.SETTLED, removing(budget_reservations.c.reservation_id), None),
             (RowChange.RESERVATION, inserting(budget_reservations, _RESERVATION), _picking(_RESERVATION)),
