@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
@@ -56,12 +57,13 @@ class Directory:
         """
         self._pool, self._store, self._isolation_of = pool, store, isolation_of
         self._placement, self._clock = placement, clock
-        self._placement_table = PlacementTable(placement.agents_per_actor)
+        self._placement_table = PlacementTable(placement.agents_per_actor, placement.memory_limit)
         self._line = PlacementQueue()
         self._returning: set[AgentRef] = set()
         self._retired_hosts: set[str] = set()
         """Hosts that are being ended."""
-        self._spawning = 0
+        self._spawning: Counter[str] = Counter()
+        """Hosts on their way to each node."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._swept = self._closed = False
 
@@ -120,7 +122,8 @@ class Directory:
 
     def host(self, host_id: str) -> Host | None:
         """Return a host by its id; None if it is gone."""
-        return next((seat.host for seat in self._placement_table if seat.host.host_id == host_id), None)
+        seat = self._placement_table.get(host_id)
+        return None if seat is None else seat.host
 
     def hosts(self) -> dict[str, int]:
         """Return the number of agents on each host."""
@@ -144,7 +147,9 @@ class Directory:
 
     async def _discover_hosts(self) -> None:
         """Learn of hosts made by another Directory, or whose making or ending got no answer."""
-        seats = [self._add_host(host) for host in await self._pool.living()]
+        living = await self._pool.living()
+        self._placement_table.set_nodes(self._pool.nodes)
+        seats = [self._add_host(host) for host in living]
         await asyncio.gather(*(self._reconcile_agents(seat) for seat in seats if seat is not None))
         await self._place_waiting()
 
@@ -156,6 +161,8 @@ class Directory:
 
     async def _tidy(self) -> None:
         self._line.beat()
+        self._placement_table.set_nodes(self._pool.nodes)
+        self._placement_table.beat()
         await self._place_waiting()
         self._refill()
         self._make_room()
@@ -211,12 +218,13 @@ class Directory:
 
     async def _empty(self, seat: HostEntry) -> None:
         """Take a host from its agents, because others wait for it; those with work wait for their next turn themselves."""
-        seat.closing, seat.checks = True, 0
+        seat.checks = 0
+        self._placement_table.close(seat)
         try:
             await self._release_from_host(seat, tuple(seat.idle), seat.host.release)
             await asyncio.gather(*(self._pass_on(seat, agent) for agent in tuple(seat.agents)))
         finally:
-            seat.closing = False
+            self._placement_table.close(seat, closing=False)
 
     async def _pass_on(self, seat: HostEntry, agent: AgentRef) -> None:
         await self._release_from_host(seat, [agent], seat.host.hand_over)
@@ -335,24 +343,24 @@ class Directory:
         """Make a host for each agent that waits, and `warm` spare ones once nobody does, as far as the limit allows."""
         if self._closed:
             return
-        ahead = 0
-        if self._swept and not self._line and not any(self._is_memory_pressed(seat) for seat in self._placement_table):
-            ahead = self._placement.warm * self._pool.nodes
-        spare = len(self._placement_table.spare())
-        wanted = sum(map(self._hosts_for, Isolation)) + ahead - spare - self._spawning
-        for _ in range(min(wanted, self._room())):
-            self._spawning += 1
-            self._spawn_task(self._spawn())
+        ahead, table = 0, self._placement_table
+        if self._swept and not self._line and not table.is_pressed():
+            ahead = self._placement.warm * len(self._pool.nodes)
+        wanted = sum(map(self._hosts_for, Isolation)) + ahead - table.spare() - self._spawning.total()
+        for _ in range(wanted):
+            node_id = table.node_for_host(self._placement.most, self._spawning)
+            if node_id is None:
+                return
+            self._spawning[node_id] += 1
+            self._spawn_task(self._spawn(node_id))
 
     def _shrink(self) -> None:
         """End one of the spare hosts that are more than the warm pool, to give its memory back."""
         if self._line or not self._swept or self._closed:
             return
-        spare = self._placement_table.spare()
-        pressed = [seat for seat in spare if self._is_memory_pressed(seat)]
-        surplus = pressed or (spare if len(spare) > self._placement.warm * self._pool.nodes else [])
-        if surplus and self._placement_table.remove(surplus[-1]):
-            self._retire_host(surplus[-1].host)
+        surplus = self._placement_table.superfluous(self._placement.warm * len(self._pool.nodes))
+        if surplus is not None and self._placement_table.remove(surplus):
+            self._retire_host(surplus.host)
 
     def _hosts_for(self, isolation: Isolation) -> int:
         """Return how many hosts the agents would fill that wait for a place of that kind."""
@@ -360,20 +368,20 @@ class Directory:
         return -(-self._line.number(isolation) // each)
 
     def _room(self) -> int:
-        return self._placement.most * self._pool.nodes - len(self._placement_table) - self._spawning
+        return self._placement_table.room(self._placement.most, self._spawning)
 
     def _is_memory_pressed(self, seat: HostEntry) -> bool:
         return seat.memory > self._placement.memory_limit
 
-    async def _spawn(self) -> None:
+    async def _spawn(self, node_id: str) -> None:
         try:
-            host = await self._pool.spawn()
+            host = await self._pool.spawn(node_id)
         except RetryableError as error:
             logger.warning("a host was not made, another is tried soon: %s", error)
             await self._clock.sleep(_RESPAWN_PAUSE)
             host = None
         finally:
-            self._spawning -= 1
+            self._spawning[node_id] -= 1
         if host is None:
             self._refill()
         else:

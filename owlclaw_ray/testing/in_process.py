@@ -94,6 +94,8 @@ from owlclaw_ray.webhooks.outbox import CallbackDelivery, CallbackOptions
 if TYPE_CHECKING:
     from owlclaw_ray.tools.mcp.pool import McpPool
 
+_HERE = "here"
+"""The only node."""
 _T = TypeVar("_T")
 _WATCH_SECONDS = 30.0
 _DRAIN_SECONDS = 5.0
@@ -265,7 +267,7 @@ class LocalHost:
     @property
     def node_id(self) -> str:
         """See Host.node_id."""
-        return "here"
+        return _HERE
 
     async def adopt(self, agents: Sequence[AgentRef]) -> None:
         """See Host.adopt."""
@@ -348,12 +350,13 @@ class LocalPool:
         self.hosts: dict[str, LocalHost] = {}
 
     @property
-    def nodes(self) -> int:
+    def nodes(self) -> Mapping[str, float]:
         """See HostPool.nodes."""
-        return 1
+        return {_HERE: 1.0}
 
-    async def spawn(self) -> Host:
+    async def spawn(self, node_id: str) -> Host:
         """See HostPool.spawn."""
+        del node_id
         host_id, wire = self._ids.make("host"), Wire(self._store)
         durable = DurableStore(wire, self._services.clock)
         host = AgentHost(

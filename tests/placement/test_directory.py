@@ -102,18 +102,17 @@ class SteeredHost:
 
 
 class SteeredPool:
-    nodes = 1
-
-    def __init__(self, *hosts):
+    def __init__(self, *hosts, nodes=None):
+        self.nodes = nodes or {"here": 1.0}
         self.hosts = {host.host_id: host for host in hosts}
         self.made = len(hosts)
         self.lost_answers = self.lost_ends = 0
         self.births = asyncio.Event()
         self.births.set()
 
-    async def spawn(self):
+    async def spawn(self, node_id):
         self.made += 1
-        host = SteeredHost(f"host-{self.made}")
+        host = SteeredHost(f"host-{self.made}", node_id)
         await self.births.wait()
         self.hosts[host.host_id] = host
         if self.lost_answers:
@@ -229,7 +228,8 @@ async def test_no_host_is_made_ahead_while_agents_wait_for_one():
 
 async def test_shared_agents_are_spread_over_the_nodes_before_a_second_host_of_a_node_gets_any():
     hosts = [SteeredHost(f"{node}-{number}", node) for number in (1, 2) for node in ("north", "south")]
-    async with directory_over(SteeredPool(*hosts), isolation=Isolation.SHARED, agents_per_actor=3, most=4) as directory:
+    pool = SteeredPool(*hosts, nodes={"north": 1.0, "south": 1.0})
+    async with directory_over(pool, isolation=Isolation.SHARED, agents_per_actor=3, most=2) as directory:
         for agent in refs(6):
             await directory.wake([agent])
         await settled(lambda: sum(len(host.agents) for host in hosts) == 6)
