@@ -91,7 +91,7 @@ class DirectoryActor(RemoteActor):
             await self._clock.sleep(_PAUSE)
 
     async def _hold(self, lease: LeaseHolder) -> None:
-        """Ask for the lease; on standby have a host ready, so that the first agents need not wait for a process to start."""
+        """Ask for the lease; on standby have a host ready on each node, so that the first agents need not wait for a process to start."""
         await lease.tick()
         if lease.holder and self._preparing is None and self._plan.placement.warm:
             self._preparing = asyncio.create_task(self._prepare())
@@ -99,7 +99,7 @@ class DirectoryActor(RemoteActor):
     async def _prepare(self) -> None:
         try:
             if not await self._pool.living():
-                await self._pool.spawn()
+                await asyncio.gather(*map(self._pool.spawn, self._pool.nodes))
         except RuntimeUnavailableError as error:
             logger.warning("no host is ready for the time when this cluster runs the agents: %s", error)
 
