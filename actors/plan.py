@@ -41,6 +41,8 @@ class WorkerPlan(Struct, frozen=True):
     log: LogPlan = field(default_factory=LogPlan)
     memory_limits: MemoryLimits = field(default_factory=MemoryLimits)
     host_tools: HostTools = field(default_factory=HostTools)
+    stored_attempts: bool = False
+    """Whether the store says which tool calls have begun, and not files in the data folder."""
     has_mcp: bool = False
     """Whether its node has a pool of MCP servers."""
 

@@ -13,7 +13,7 @@ from typing import IO, TypeVar
 from msgspec import Struct
 from typing_extensions import override
 
-from actors.attempt_markers import AttemptId, AttemptMarkers
+from actors.attempt_markers import AttemptId, AttemptMarkers, BeginsAttempts, StoredBeginnings
 from actors.gateway_link import GatewayEmbeddings
 from actors.logs import configure
 from actors.mcp_link import McpWorkerLink
@@ -25,7 +25,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import Budget
 from owlclaw_ray.domain.tool import ToolError, ToolResult
 from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
-from owlclaw_ray.errors import MemoryUnavailableError, RuntimeUnavailableError
+from owlclaw_ray.errors import MemoryUnavailableError, RetryableError, RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.memory.lance import LanceMemory
@@ -98,7 +98,7 @@ class _Worker(Struct):
     plan: WorkerPlan
     executor: LocalExecutor
     memory: LanceMemory
-    attempt_markers: AttemptMarkers
+    attempts: BeginsAttempts
     silent: IO[str]
 
 
@@ -116,8 +116,8 @@ def execute(
     worker = _worker(plan)
     try:
         if attempt is not None:
-            worker.attempt_markers.begin(attempt)
-    except OSError as error:
+            worker.attempts.begin(attempt)
+    except (OSError, RetryableError) as error:
         return [_not_begun(each, error) for each in invocations]
     outcomes = []
     try:
@@ -129,7 +129,7 @@ def execute(
     return outcomes
 
 
-def _not_begun(invocation: ToolInvocation, cause: OSError) -> ToolOutcome:
+def _not_begun(invocation: ToolInvocation, cause: Exception) -> ToolOutcome:
     message = f"{invocation.tool} did not run: that it begins could not be noted: {cause}"
     return ToolOutcome(ToolResult(invocation.call_id, error=ToolError("execution_failed", message, retryable=True)), 0)
 
@@ -159,8 +159,6 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     take_over()
     configure(plan.log)
     clock, data_dir = SystemClock(), Path(plan.data_dir)
-    attempt_markers = AttemptMarkers(data_dir, clock)
-    attempt_markers.clear()
     silent = Path(os.devnull).open("w")  # noqa: SIM115 - the watchdog writes to it for the life of the process
     app, clients = application(plan.app_path, Path(plan.app_folder)), WorkerClients(plan.namespace)
     ask = GatewayEmbeddings(plan.namespace).embed
@@ -177,4 +175,12 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
         clock=clock,
         mcp=McpWorkerLink(plan.namespace) if plan.has_mcp else None,
     )
-    return _Worker(plan, executor, memory, attempt_markers, silent)
+    return _Worker(plan, executor, memory, _attempts(plan, clients), silent)
+
+
+def _attempts(plan: WorkerPlan, clients: WorkerClients) -> BeginsAttempts:
+    if plan.stored_attempts:
+        return StoredBeginnings(clients.commit)
+    markers = AttemptMarkers(Path(plan.data_dir), SystemClock())
+    markers.clear()
+    return markers

@@ -46,6 +46,7 @@ def plan_of(settings: Settings, drain_seconds: float, tracing: TracingOptions | 
             log=LogPlan(settings.log.level, settings.log.format),
             memory_limits=settings.memory.limits,
             host_tools=settings.host_tools,
+            stored_attempts=not settings.store_url.startswith("sqlite"),
             has_mcp=settings.mcp_options is not None,
         ),
         store_url=settings.store_url,

@@ -19,6 +19,14 @@ from owlclaw_ray.store.commands.approvals import (
     ExpireApproval,
     NoSuchApproval,
 )
+from owlclaw_ray.store.commands.attempts import (
+    AttemptBegun,
+    AttemptRevoked,
+    AttemptsForgotten,
+    BeginAttempt,
+    ForgetAttempts,
+    RevokeAttempt,
+)
 from owlclaw_ray.store.commands.lease import (
     ClusterLease,
     HoldLease,
@@ -124,6 +132,9 @@ Command: TypeAlias = (
     | ForgetWebhooks
     | HoldLease
     | ReleaseLease
+    | BeginAttempt
+    | RevokeAttempt
+    | ForgetAttempts
 )
 
 Outcome: TypeAlias = (
@@ -166,6 +177,9 @@ Outcome: TypeAlias = (
     | CallbackStored
     | CallbackChanged
     | WebhooksForgotten
+    | AttemptBegun
+    | AttemptRevoked
+    | AttemptsForgotten
     | CommandBlocked
     | CommandFailed
 )
@@ -180,9 +194,13 @@ __all__ = [
     "Appended",
     "ApprovalClosed",
     "ApprovalSettled",
+    "AttemptBegun",
+    "AttemptRevoked",
+    "AttemptsForgotten",
     "AwaitApprovals",
     "AwaitRuns",
     "BackfillTick",
+    "BeginAttempt",
     "BudgetAlert",
     "BudgetCharge",
     "BudgetClaim",
@@ -206,6 +224,7 @@ __all__ = [
     "ExpireApproval",
     "FinishRun",
     "FireSchedule",
+    "ForgetAttempts",
     "ForgetWebhooks",
     "HoldLease",
     "IdempotencyClaim",
@@ -229,6 +248,7 @@ __all__ = [
     "Released",
     "ReserveBudget",
     "ResumeSchedule",
+    "RevokeAttempt",
     "RunAccepted",
     "RunClaimed",
     "RunEnded",

@@ -319,6 +319,16 @@ cluster_lease = Table(
 )
 """Who runs the agents of this database, in one row."""
 
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("attempt", NAME, primary_key=True),
+    Column("named_at", BigInteger, nullable=False),
+    Column("begun", Boolean, nullable=False),
+    Index("attempts_by_age", "named_at"),
+)
+"""Attempts at tool calls, by whoever named them first: who was to run them, or who gave them up."""
+
 active_run = runs.c.status.in_([QUEUED, RUNNING, WAITING])
 """Spelt as in the index runs_active, which serves it, also together with a narrower condition."""
 small_payload = case((func.length(runs.c.payload) <= LARGE, runs.c.payload)).label("payload")

@@ -229,6 +229,7 @@ class RowChange(IntEnum):
     """Reservations that are no more."""
     RESERVATION = auto()
     LEASE = auto()
+    REMOVED_ATTEMPT = auto()
 
 
 RowChanges: TypeAlias = defaultdict[RowChange, dict[Any, Any]]
@@ -261,6 +262,8 @@ class WorkingSet(Struct):
     accounts: dict[str, AccountRow] = field(default_factory=dict)
     reservations: dict[str, list[ReservationRow]] = field(default_factory=dict)
     """By their ids."""
+    attempts: dict[str, float | None] = field(default_factory=dict)
+    """How many seconds ago those that commands name began; None for those that never will."""
     free_seqs: deque[int] = field(default_factory=deque)
     lease: ClusterLease = ClusterLease()
     cluster: str = ""
