@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from actors.artifacts import artifact_home
 from actors.fleet_metrics import FleetMetrics
 from actors.keeper_client import KeeperClient
 from actors.keeper_run_updates import Keepers
@@ -34,7 +35,6 @@ from owlclaw_ray.ledger.chain_heads import ChainHeadFolder
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.runtime.api import Health, Runtime, refuse_score
 from owlclaw_ray.store.followers import FollowerRegistry
-from owlclaw_ray.tools.artifacts import ArtifactFolder
 
 _HEALTH_SECONDS = 3.0
 _REST_SECONDS = 0.004
@@ -254,7 +254,7 @@ def ray_runtime(plan: RuntimePlan) -> Runtime:
         definitions=definitions,
         memory_files=MemoryFolders(plan.data_dir, clock, plan.worker.memory_limits, _FILES_SECONDS),
         indexed_memory=MemoryLink(plan.namespace),
-        artifacts=ArtifactFolder(plan.data_dir),
+        artifacts=artifact_home(plan.worker, clock),
         health_of=PartsHealth(plan.namespace),
         clock=clock,
         ids=ids,

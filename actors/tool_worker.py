@@ -13,12 +13,14 @@ from typing import IO, TypeVar
 from msgspec import Struct
 from typing_extensions import override
 
+from actors.artifacts import artifact_home
 from actors.attempt_markers import AttemptId, AttemptMarkers, BeginsAttempts, StoredBeginnings
 from actors.gateway_link import GatewayEmbeddings
+from actors.keeper_client import KeeperNow
 from actors.logs import configure
 from actors.mcp_link import McpWorkerLink
 from actors.plan import WorkerPlan
-from actors.remote import DIRECTORY, KEEPER, NamedActor
+from actors.remote import DIRECTORY, NamedActor
 from actors.secrets import take_over
 from owlclaw_ray.app_loader import application
 from owlclaw_ray.domain.agent import AgentRef
@@ -30,13 +32,13 @@ from owlclaw_ray.ids import RandomIds
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.runtime.worker_tools import RuntimeClients, embedders_of, tool_executor
-from owlclaw_ray.store.command_link import apply_now
 from owlclaw_ray.store.commands import (
     Command,
     Outcome,
 )
 from owlclaw_ray.store.queries import Query
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView
+from owlclaw_ray.tools.artifact_home import STORING_SECONDS
 from owlclaw_ray.tools.executor import LocalExecutor
 
 logger = logging.getLogger(__name__)
@@ -46,18 +48,21 @@ _WAKE_SECONDS = _ANSWER_SECONDS = 3.0
 KILL_AFTER = 2.0
 """Seconds past its time limit after which a call that cannot be interrupted takes its process with it."""
 
+_STORING_SECONDS = 2 * STORING_SECONDS
+"""What it may take to have a large result in the store when the tool has used up its time."""
+
 
 class WorkerClients(RuntimeClients):
     """The store and the Directory, from inside a tool worker."""
 
     def __init__(self, namespace: str) -> None:
-        self._keeper, self._directory = NamedActor(KEEPER, namespace), NamedActor(DIRECTORY, namespace)
+        self._keeper, self._directory = KeeperNow(namespace), NamedActor(DIRECTORY, namespace)
         self._budgets: dict[str, tuple[str, Sequence[Budget]]] = {}
         """Those of definitions, with the version that they are of."""
 
     @override
     def commit(self, commands: Sequence[Command]) -> Sequence[Outcome]:
-        return apply_now(commands, lambda parcels: self._keeper.call_now(lambda keeper: keeper.apply(parcels)))
+        return self._keeper.apply(commands)
 
     @override
     def budgets(self, agent: AgentRef) -> Sequence[Budget]:
@@ -78,7 +83,7 @@ class WorkerClients(RuntimeClients):
 
     @override
     def read(self, query: Query[_T]) -> _T:
-        return self._keeper.call_now(lambda keeper: keeper.read(query))
+        return self._keeper.read(query)
 
     @override
     def definitions(self) -> Sequence[DefinitionView]:
@@ -119,10 +124,11 @@ def execute(
             worker.attempts.begin(attempt)
     except (OSError, RetryableError) as error:
         return [_not_begun(each, error) for each in invocations]
+    after = KILL_AFTER if plan.stored_artifact_bytes is None else KILL_AFTER + _STORING_SECONDS
     outcomes = []
     try:
         for each in invocations:
-            faulthandler.dump_traceback_later(each.timeout + KILL_AFTER, exit=True, file=worker.silent)
+            faulthandler.dump_traceback_later(each.timeout + after, exit=True, file=worker.silent)
             outcomes.append(worker.executor.run_one(each))
     finally:
         faulthandler.cancel_dump_traceback_later()
@@ -170,7 +176,7 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
         memory,
         host_tools=plan.host_tools,
         environ=os.environ,  # noqa: TID251 - programs and sources of events get what is allowed of it
-        data_dir=data_dir,
+        artifacts=artifact_home(plan, clock),
         agents_dir=Path(plan.agents_dir),
         clock=clock,
         mcp=McpWorkerLink(plan.namespace) if plan.has_mcp else None,

@@ -289,6 +289,10 @@ class ScheduleSettings(Section):
 class ArtifactSettings(Section):
     """Results that were too large for a model."""
 
+    home: Literal["files", "database"] | None = None
+    """Files in data_dir, or the store; None: the store if that is PostgreSQL."""
+    limit_bytes: Count = 16 * 1024 * 1024
+    """What one may have at most in the store."""
     retention_days: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """After so long they are removed; 0: never."""
 
@@ -408,6 +412,12 @@ class Settings(FileSettings):
     folder: Path
     """The folder of owlclaw.yaml, which is the application's."""
     store_url: str
+
+    @property
+    def stored_artifact_bytes(self) -> int | None:
+        """What one artifact in the store may have at most; None if they are files."""
+        home = self.artifacts.home or ("files" if self.store_url.startswith("sqlite") else "database")
+        return self.artifacts.limit_bytes if home == "database" else None
 
     @property
     def run_limits(self) -> Limits:

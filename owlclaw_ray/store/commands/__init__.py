@@ -19,6 +19,14 @@ from owlclaw_ray.store.commands.approvals import (
     ExpireApproval,
     NoSuchApproval,
 )
+from owlclaw_ray.store.commands.artifacts import (
+    ArtifactsForgotten,
+    ArtifactStored,
+    ForgetArtifacts,
+    OldArtifact,
+    PutArtifact,
+    PutArtifactPart,
+)
 from owlclaw_ray.store.commands.attempts import (
     AttemptBegun,
     AttemptRevoked,
@@ -135,6 +143,9 @@ Command: TypeAlias = (
     | BeginAttempt
     | RevokeAttempt
     | ForgetAttempts
+    | PutArtifactPart
+    | PutArtifact
+    | ForgetArtifacts
 )
 
 Outcome: TypeAlias = (
@@ -180,6 +191,8 @@ Outcome: TypeAlias = (
     | AttemptBegun
     | AttemptRevoked
     | AttemptsForgotten
+    | ArtifactStored
+    | ArtifactsForgotten
     | CommandBlocked
     | CommandFailed
 )
@@ -194,6 +207,8 @@ __all__ = [
     "Appended",
     "ApprovalClosed",
     "ApprovalSettled",
+    "ArtifactStored",
+    "ArtifactsForgotten",
     "AttemptBegun",
     "AttemptRevoked",
     "AttemptsForgotten",
@@ -224,6 +239,7 @@ __all__ = [
     "ExpireApproval",
     "FinishRun",
     "FireSchedule",
+    "ForgetArtifacts",
     "ForgetAttempts",
     "ForgetWebhooks",
     "HoldLease",
@@ -237,9 +253,12 @@ __all__ = [
     "NoSuchApproval",
     "NoSuchSchedule",
     "NothingQueued",
+    "OldArtifact",
     "OnStandby",
     "Outcome",
     "PauseSchedule",
+    "PutArtifact",
+    "PutArtifactPart",
     "PutTask",
     "QueueFull",
     "ReceiveDelivery",

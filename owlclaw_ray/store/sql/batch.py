@@ -13,6 +13,7 @@ from owlclaw_ray.ledger.redaction import Redactor
 from owlclaw_ray.store.commands import Command, CommandBlocked, CommandFailed, Outcome
 from owlclaw_ray.store.sql import (
     approvals,
+    artifacts,
     attempts,
     budgets,
     cancellation,
@@ -44,6 +45,7 @@ from owlclaw_ray.store.sql.writer import Writer
 
 _SUBJECTS = (
     approvals,
+    artifacts,
     attempts,
     budgets,
     cancellation,

@@ -230,6 +230,10 @@ class RowChange(IntEnum):
     RESERVATION = auto()
     LEASE = auto()
     REMOVED_ATTEMPT = auto()
+    ARTIFACT_PART = auto()
+    ARTIFACT = auto()
+    REMOVED_ARTIFACT = auto()
+    """Artifacts, and before which moment they must have been stored to be removed."""
 
 
 RowChanges: TypeAlias = defaultdict[RowChange, dict[Any, Any]]

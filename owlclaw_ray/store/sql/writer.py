@@ -24,6 +24,8 @@ from owlclaw_ray.store.sql.schema import (
     WAITING,
     agents,
     approvals,
+    artifact_parts,
+    artifacts,
     attempts,
     blobs,
     budget_reservations,
@@ -185,6 +187,16 @@ class Writer:
                 callbacks.c.run_id == bindparam("key", type_=NAME), callbacks.c.status == literal_column("'waiting'")
             )
         )
+
+        def expiring(table: Table) -> RowsStatement:
+            columns = table.c
+            found = delete(table).where(
+                columns.agent == bindparam("owner", type_=NAME),
+                columns.artifact_id == bindparam("key", type_=NAME),
+                columns.stored_at < bindparam("before", type_=columns.stored_at.type),
+            )
+            return RowsStatement(found, ("owner", "key", "before"), engine_dialect)
+
         self._before_ledger: tuple[_Step, ...] = (
             (RowChange.LEASE, updating(cluster_lease, ("cluster", "generation", "beats"), "id"), None),
             (RowChange.NEW_RUN, inserting(runs, _NEW_RUN), _picking(_NEW_RUN)),
@@ -230,6 +242,14 @@ class Writer:
                 _picking((*_CHANGED_ACCOUNT, "account")),
             ),
             (RowChange.REMOVED_ATTEMPT, removing(attempts.c.attempt), None),
+            (
+                RowChange.ARTIFACT_PART,
+                replacing(artifact_parts, ("agent", "artifact_id", "part", "stored_at", "content")),
+                None,
+            ),
+            (RowChange.ARTIFACT, replacing(artifacts, artifacts.c.keys()), None),
+            (RowChange.REMOVED_ARTIFACT, expiring(artifacts), None),
+            (RowChange.REMOVED_ARTIFACT, expiring(artifact_parts), None),
             (RowChange.SETTLED, removing(budget_reservations.c.reservation_id), None),
             (RowChange.RESERVATION, inserting(budget_reservations, _RESERVATION), _picking(_RESERVATION)),
         )
