@@ -12,6 +12,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
+from actors.attempt_markers import StoredAttempts
 from actors.garbage import collect_rarely
 from actors.gateway_link import GatewayLink, GatewayTokens
 from actors.keeper_client import KeeperClient
@@ -99,7 +100,13 @@ class AgentActor(RemoteActor):
         services, servers = host_services(
             tools,
             models=GatewayLink(host_id, plan.namespace),
-            runner=TaskToolRunner(plan.worker, clock, plan.slots, warm_workers=plan.warm_workers),
+            runner=TaskToolRunner(
+                plan.worker,
+                clock,
+                plan.slots,
+                warm_workers=plan.warm_workers,
+                attempts=StoredAttempts(keeper, clock) if plan.worker.stored_attempts else None,
+            ),
             tokens=GatewayTokens(plan.namespace, clock),
             limits=plan.model_limits,
             context_windows=plan.context_windows,

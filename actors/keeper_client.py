@@ -45,19 +45,22 @@ class KeeperClient(Store):
         """Nothing to release: the Keeper keeps the connections."""
 
 
-class BlockingKeeper:
-    """The store at the Keeper, for threads and for tool workers. It may raise RuntimeUnavailableError, too."""
+class KeeperNow:
+    """The store at the Keeper, for code in threads that is not asynchronous. Raises RuntimeUnavailableError while it does not answer."""
 
-    def __init__(self, namespace: str) -> None:
-        self._keeper = NamedActor(KEEPER, namespace)
+    def __init__(self, namespace: str, seconds: float = 30.0) -> None:
+        """Wait for so many seconds for an answer."""
+        self._keeper, self._seconds = NamedActor(KEEPER, namespace), seconds
 
     def commit(self, commands: Sequence[Command]) -> Sequence[Outcome]:
         """Return what the store answers to each command; raises StoreUnavailableError if that cannot be known."""
-        return apply_now(commands, lambda parcels: self._keeper.call_now(lambda keeper: keeper.apply(parcels)))
+        return apply_now(
+            commands, lambda parcels: self._keeper.call_now(lambda keeper: keeper.apply(parcels), self._seconds)
+        )
 
     def read(self, query: Query[_T]) -> _T:
-        """Return the answer of the store."""
-        return self._keeper.call_now(lambda keeper: keeper.read(query))
+        """See QueryFunction."""
+        return self._keeper.call_now(lambda keeper: keeper.read(query), self._seconds)
 
 
 async def _answer(answer: Awaitable[_T]) -> _T:

@@ -42,6 +42,10 @@ class WorkerPlan(Struct, frozen=True):
     memory_limits: MemoryLimits = field(default_factory=MemoryLimits)
     memory_home: MemoryHomeKind = MemoryHomeKind.FILES
     host_tools: HostTools = field(default_factory=HostTools)
+    stored_attempts: bool = False
+    """Whether the store says which tool calls have begun, and not files in the data folder."""
+    stored_artifact_bytes: int | None = None
+    """What one artifact in the store may have at most; None: artifacts are files in the data folder."""
     has_mcp: bool = False
     """Whether its node has a pool of MCP servers."""
 

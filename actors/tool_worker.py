@@ -13,9 +13,10 @@ from typing import IO
 from msgspec import Struct
 from typing_extensions import override
 
-from actors.attempt_markers import AttemptId, AttemptMarkers
+from actors.artifacts import artifact_home
+from actors.attempt_markers import AttemptId, AttemptMarkers, BeginsAttempts, StoredBeginnings
 from actors.gateway_link import GatewayEmbeddings
-from actors.keeper_client import BlockingKeeper
+from actors.keeper_client import KeeperNow
 from actors.logs import configure
 from actors.mcp_link import McpWorkerLink
 from actors.plan import WorkerPlan
@@ -26,13 +27,14 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import Budget
 from owlclaw_ray.domain.tool import ToolError, ToolResult
 from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
-from owlclaw_ray.errors import MemoryUnavailableError, RuntimeUnavailableError
+from owlclaw_ray.errors import MemoryUnavailableError, RetryableError, RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.runtime.memory_home import memory_home
 from owlclaw_ray.runtime.worker_tools import RuntimeClients, embedders_of, tool_executor
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView
+from owlclaw_ray.tools.artifact_home import STORING_SECONDS
 from owlclaw_ray.tools.executor import LocalExecutor
 
 logger = logging.getLogger(__name__)
@@ -41,8 +43,11 @@ _WAKE_SECONDS = _ANSWER_SECONDS = 3.0
 KILL_AFTER = 2.0
 """Seconds past its time limit after which a call that cannot be interrupted takes its process with it."""
 
+_STORING_SECONDS = 2 * STORING_SECONDS
+"""What it may take to have a large result in the store when the tool has used up its time."""
 
-class WorkerClients(BlockingKeeper, RuntimeClients):
+
+class WorkerClients(KeeperNow, RuntimeClients):
     """The store and the Directory, from inside a tool worker."""
 
     def __init__(self, namespace: str) -> None:
@@ -86,7 +91,7 @@ class _Worker(Struct):
     plan: WorkerPlan
     executor: LocalExecutor
     memory: LanceMemory
-    attempt_markers: AttemptMarkers
+    attempts: BeginsAttempts
     silent: IO[str]
 
 
@@ -104,20 +109,21 @@ def execute(
     worker = _worker(plan)
     try:
         if attempt is not None:
-            worker.attempt_markers.begin(attempt)
-    except OSError as error:
+            worker.attempts.begin(attempt)
+    except (OSError, RetryableError) as error:
         return [_not_begun(each, error) for each in invocations]
+    after = KILL_AFTER if plan.stored_artifact_bytes is None else KILL_AFTER + _STORING_SECONDS
     outcomes = []
     try:
         for each in invocations:
-            faulthandler.dump_traceback_later(each.timeout + KILL_AFTER, exit=True, file=worker.silent)
+            faulthandler.dump_traceback_later(each.timeout + after, exit=True, file=worker.silent)
             outcomes.append(worker.executor.run_one(each))
     finally:
         faulthandler.cancel_dump_traceback_later()
     return outcomes
 
 
-def _not_begun(invocation: ToolInvocation, cause: OSError) -> ToolOutcome:
+def _not_begun(invocation: ToolInvocation, cause: Exception) -> ToolOutcome:
     message = f"{invocation.tool} did not run: that it begins could not be noted: {cause}"
     return ToolOutcome(ToolResult(invocation.call_id, error=ToolError("execution_failed", message, retryable=True)), 0)
 
@@ -148,8 +154,6 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     take_over()
     configure(plan.log)
     clock, data_dir = SystemClock(), Path(plan.data_dir)
-    attempt_markers = AttemptMarkers(data_dir, clock)
-    attempt_markers.clear()
     silent = Path(os.devnull).open("w")  # noqa: SIM115 - the watchdog writes to it for the life of the process
     app, clients = application(plan.app_path, Path(plan.app_folder)), WorkerClients(plan.namespace)
     ask = GatewayEmbeddings(plan.namespace).embed
@@ -162,9 +166,17 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
         memory,
         host_tools=plan.host_tools,
         environ=os.environ,  # noqa: TID251 - programs and sources of events get what is allowed of it
-        data_dir=data_dir,
+        artifacts=artifact_home(plan, clock),
         agents_dir=Path(plan.agents_dir),
         clock=clock,
         mcp=McpWorkerLink(plan.namespace) if plan.has_mcp else None,
     )
-    return _Worker(plan, executor, memory, attempt_markers, silent)
+    return _Worker(plan, executor, memory, _attempts(plan, clients), silent)
+
+
+def _attempts(plan: WorkerPlan, clients: WorkerClients) -> BeginsAttempts:
+    if plan.stored_attempts:
+        return StoredBeginnings(clients.commit)
+    markers = AttemptMarkers(Path(plan.data_dir), SystemClock())
+    markers.clear()
+    return markers

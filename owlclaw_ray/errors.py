@@ -336,6 +336,10 @@ class TerminalError(OwlClawError):
     """Repeating is pointless or unsafe."""
 
 
+class ArtifactTooLargeError(TerminalError):
+    """The place where artifacts are kept takes none of that size; nothing was stored."""
+
+
 class EncodingError(TerminalError):
     """A value cannot be made into bytes for another process of this runtime, or was not made there of bytes."""
 

@@ -291,6 +291,10 @@ class ScheduleSettings(Section):
 class ArtifactSettings(Section):
     """Results that were too large for a model."""
 
+    home: Literal["files", "database"] | None = None
+    """Files in data_dir, or the store; None: the store if that is PostgreSQL."""
+    limit_bytes: Count = 16 * 1024 * 1024
+    """What one may have at most in the store."""
     retention_days: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """After so long they are removed; 0: never."""
 
@@ -417,6 +421,12 @@ class Settings(FileSettings):
         if self.memory.home is not None:
             return MemoryHomeKind(self.memory.home)
         return MemoryHomeKind.FILES if self.store_url.startswith("sqlite") else MemoryHomeKind.DATABASE
+
+    @property
+    def stored_artifact_bytes(self) -> int | None:
+        """What one artifact in the store may have at most; None if they are files."""
+        home = self.artifacts.home or ("files" if self.store_url.startswith("sqlite") else "database")
+        return self.artifacts.limit_bytes if home == "database" else None
 
     @property
     def run_limits(self) -> Limits:

@@ -47,6 +47,8 @@ def plan_of(settings: Settings, drain_seconds: float, tracing: TracingOptions | 
             memory_limits=settings.memory.limits,
             memory_home=settings.memory_home,
             host_tools=settings.host_tools,
+            stored_attempts=not settings.store_url.startswith("sqlite"),
+            stored_artifact_bytes=settings.stored_artifact_bytes,
             has_mcp=settings.mcp_options is not None,
         ),
         store_url=settings.store_url,

@@ -19,6 +19,7 @@ from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.placement.balance import plan_moves
 from owlclaw_ray.placement.host_pool import Host, HostGoneError, HostPool
 from owlclaw_ray.placement.placement_queue import PlacementQueue
 from owlclaw_ray.placement.table import HostEntry, PlacementTable
@@ -64,6 +65,11 @@ class Directory:
         """Hosts that are being ended."""
         self._spawning: Counter[str] = Counter()
         """Hosts on their way to each node."""
+        self._spreading = False
+        """Agents move because machines have come, until none has far more than its share."""
+        self._moved: set[AgentRef] = set()
+        """Those handed over since: nobody moves twice."""
+        self._take_over_due = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._swept = self._closed = False
 
@@ -148,7 +154,7 @@ class Directory:
     async def _discover_hosts(self) -> None:
         """Learn of hosts made by another Directory, or whose making or ending got no answer."""
         living = await self._pool.living()
-        self._placement_table.set_nodes(self._pool.nodes)
+        self._note_nodes()
         seats = [self._add_host(host) for host in living]
         await asyncio.gather(*(self._reconcile_agents(seat) for seat in seats if seat is not None))
         await self._place_waiting()
@@ -161,11 +167,12 @@ class Directory:
 
     async def _tidy(self) -> None:
         self._line.beat()
-        self._placement_table.set_nodes(self._pool.nodes)
+        self._note_nodes()
         self._placement_table.beat()
         await self._place_waiting()
         self._refill()
         self._make_room()
+        self._move()
         self._shrink()
 
     async def _check(self, seat: HostEntry) -> None:
@@ -309,6 +316,36 @@ class Directory:
             if not idle:
                 self._preempt(isolation)
 
+    def _note_nodes(self) -> None:
+        if self._placement_table.set_nodes(self._pool.nodes):
+            self._spreading = True
+            self._moved.clear()
+
+    def _move(self) -> None:
+        """Have agents leave machines with far more than their share, after others have come, or with too little memory."""
+        if self._closed or self._line:
+            return
+        moves = plan_moves(
+            self._placement_table.nodes(),
+            _MAX_PREEMPTED,
+            capacity=self._placement.agents_per_actor,
+            most_hosts=self._placement.most,
+            spread=self._spreading,
+            settled=self._moved,
+        )
+        for node_id in moves.hosts:
+            if not self._spawning[node_id]:
+                self._spawning[node_id] += 1
+                self._spawn_task(self._spawn(node_id))
+        if not moves.more:
+            self._spreading = False
+            self._moved.clear()
+        for seat, agents in moves.idle:
+            self._spawn_task(self._release_from_host(seat, agents, seat.host.release))
+        for seat, agent in moves.busy:
+            self._moved.add(agent)
+            self._spawn_task(self._pass_on(seat, agent))
+
     def _preempt(self, isolation: Isolation) -> None:
         """Have as many hosts emptied as would do for those who wait, beside those that soon will be."""
         needed = self._hosts_for(isolation) - self._placement_table.closing(most_checks=_TURN)
@@ -336,8 +373,15 @@ class Directory:
         logger.warning("host %s is gone; its %d agents are taken over", seat.host.host_id, len(seat.agents))
         self._retire_host(seat.host)
         self._refill()
-        if seat.agents:
-            self._spawn_task(self._attempt(self.take_over))
+        if seat.agents and not self._take_over_due:
+            self._take_over_due = True
+            self._spawn_task(self._attempt(self._take_over_lost))
+
+    async def _take_over_lost(self) -> None:
+        """Wake the agents with work that have no host, once for all hosts that have just been lost together."""
+        self._take_over_due = False
+        agents = await self._store.read(AgentsWithWork(_TAKEOVER_LIMIT))
+        await self.wake([agent for agent in agents if self._placement_table.host_entry_of(agent) is None])
 
     def _refill(self) -> None:
         """Make a host for each agent that waits, and `warm` spare ones once nobody does, as far as the limit allows."""

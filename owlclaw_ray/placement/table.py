@@ -125,6 +125,10 @@ class PlacementTable:
             self._index_node(node)
         return bool(before) and not before.issuperset(cpus)
 
+    def nodes(self) -> Sequence[NodeEntry]:
+        """Return the machines, in the order of their coming."""
+        return tuple(self._nodes.values())
+
     def beat(self) -> None:
         """Note that a heartbeat has passed: what a machine without hosts last said of its memory grows old."""
         for node in self._nodes.values():
@@ -227,10 +231,10 @@ class PlacementTable:
         return sum(len(node.spare) for node in self._nodes.values())
 
     def superfluous(self, most_spare: int) -> HostEntry | None:
-        """Return a spare host to end: one on a machine whose memory is full, or one of those beyond so many."""
-        pressed = [node for node in self._nodes.values() if node.pressed and node.spare]
-        nodes = pressed or (list(self._nodes.values()) if self.spare() > most_spare else [])
-        return next(reversed(max(nodes, key=lambda node: len(node.spare)).spare.values()), None) if nodes else None
+        """Return a spare host to end: one on a machine whose memory is full, or one of those beyond so many, where the load is highest."""
+        nodes = [node for node in self._nodes.values() if node.spare]
+        nodes = [node for node in nodes if node.pressed] or (nodes if self.spare() > most_spare else [])
+        return next(reversed(max(nodes, key=lambda node: node.load).spare.values())) if nodes else None
 
     def is_pressed(self) -> bool:
         """Return whether the memory of a machine with hosts is full."""

@@ -82,6 +82,7 @@ from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
 from owlclaw_ray.telemetry.tracing.api import ScoreReceiver
 from owlclaw_ray.testing.store_file import create_store
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, views_of
+from owlclaw_ray.tools.artifact_home import ArtifactHome
 from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.tools.composition import declared_tools
 from owlclaw_ray.tools.executor import LocalExecutor
@@ -461,7 +462,7 @@ def assemble(
     definitions: LoadedDefinitions,
     memory: LanceMemory,
     memory_files: MemoryFolders,
-    artifacts: ArtifactFolder,
+    artifacts: ArtifactHome,
     placement: Placement,
     ids: IdSource,
     counted: CommitMetrics | None = None,
@@ -630,7 +631,7 @@ async def in_process_runtime(
         memory,
         host_tools=host_tools,
         environ=environ,
-        data_dir=data_dir,
+        artifacts=ArtifactFolder(data_dir),
         agents_dir=agents_dir,
         clock=clock,
         mcp=None if pool is None else LoopServers(pool),

@@ -33,6 +33,7 @@ from owlclaw_ray.store.commands import (
 from owlclaw_ray.store.queries import AgentByRef, AgentPage, AgentsWithWork, JournalOfRun, RunById, RunFilter
 from tests.contracts.store_admission_contract import AdmissionContract
 from tests.contracts.store_approval_contract import ApprovalContract
+from tests.contracts.store_attempt_contract import AttemptContract
 from tests.contracts.store_budget_contract import BudgetContract
 from tests.contracts.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, entries, one, submission
 from tests.contracts.store_family_contract import FamilyContract, TaskContract
@@ -437,6 +438,7 @@ class StoreContract(
     LedgerContract,
     LeaseContract,
     MemoryContract,
+    AttemptContract,
     ClaimingActivationContract,
     BudgetContract,
     FollowingContract,

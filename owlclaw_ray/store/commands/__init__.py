@@ -19,6 +19,22 @@ from owlclaw_ray.store.commands.approvals import (
     ExpireApproval,
     NoSuchApproval,
 )
+from owlclaw_ray.store.commands.artifacts import (
+    ArtifactsForgotten,
+    ArtifactStored,
+    ForgetArtifacts,
+    OldArtifact,
+    PutArtifact,
+    PutArtifactPart,
+)
+from owlclaw_ray.store.commands.attempts import (
+    AttemptBegun,
+    AttemptRevoked,
+    AttemptsForgotten,
+    BeginAttempt,
+    ForgetAttempts,
+    RevokeAttempt,
+)
 from owlclaw_ray.store.commands.lease import (
     ClusterLease,
     HoldLease,
@@ -126,6 +142,12 @@ Command: TypeAlias = (
     | HoldLease
     | ReleaseLease
     | ChangeMemories
+    | BeginAttempt
+    | RevokeAttempt
+    | ForgetAttempts
+    | PutArtifactPart
+    | PutArtifact
+    | ForgetArtifacts
 )
 
 Outcome: TypeAlias = (
@@ -170,6 +192,11 @@ Outcome: TypeAlias = (
     | WebhooksForgotten
     | MemoriesStored
     | MemoriesChanged
+    | AttemptBegun
+    | AttemptRevoked
+    | AttemptsForgotten
+    | ArtifactStored
+    | ArtifactsForgotten
     | CommandBlocked
     | CommandFailed
 )
@@ -184,9 +211,15 @@ __all__ = [
     "Appended",
     "ApprovalClosed",
     "ApprovalSettled",
+    "ArtifactStored",
+    "ArtifactsForgotten",
+    "AttemptBegun",
+    "AttemptRevoked",
+    "AttemptsForgotten",
     "AwaitApprovals",
     "AwaitRuns",
     "BackfillTick",
+    "BeginAttempt",
     "BudgetAlert",
     "BudgetCharge",
     "BudgetClaim",
@@ -212,6 +245,8 @@ __all__ = [
     "ExpireApproval",
     "FinishRun",
     "FireSchedule",
+    "ForgetArtifacts",
+    "ForgetAttempts",
     "ForgetWebhooks",
     "HoldLease",
     "IdempotencyClaim",
@@ -226,9 +261,12 @@ __all__ = [
     "NoSuchApproval",
     "NoSuchSchedule",
     "NothingQueued",
+    "OldArtifact",
     "OnStandby",
     "Outcome",
     "PauseSchedule",
+    "PutArtifact",
+    "PutArtifactPart",
     "PutTask",
     "QueueFull",
     "ReceiveDelivery",
@@ -237,6 +275,7 @@ __all__ = [
     "Released",
     "ReserveBudget",
     "ResumeSchedule",
+    "RevokeAttempt",
     "RunAccepted",
     "RunClaimed",
     "RunEnded",

@@ -13,6 +13,8 @@ from owlclaw_ray.ledger.redaction import Redactor
 from owlclaw_ray.store.commands import Command, CommandBlocked, CommandFailed, Outcome
 from owlclaw_ray.store.sql import (
     approvals,
+    artifacts,
+    attempts,
     budgets,
     cancellation,
     cluster_lease,
@@ -44,6 +46,8 @@ from owlclaw_ray.store.sql.writer import Writer
 
 _SUBJECTS = (
     approvals,
+    artifacts,
+    attempts,
     budgets,
     cancellation,
     cluster_lease,

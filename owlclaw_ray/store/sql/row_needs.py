@@ -59,6 +59,8 @@ class RowNeeds(Struct):
     records: set[tuple[str, str]] = field(default_factory=set)
     """Ledger records, each by its run and its own id."""
 
+    attempts: dict[str, bool] = field(default_factory=dict)
+    """Attempts to make if they are new, each with whether the first command that names it begins it."""
     accounts: dict[str, int | None] = field(default_factory=dict)
     """Accounts that are claimed of, each with when it expires."""
     charged: set[str] = field(default_factory=set)

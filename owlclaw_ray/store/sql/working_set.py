@@ -242,6 +242,11 @@ class RowChange(IntEnum):
     REPLACED_MEMORY_PARTS = auto()
     """Documents of memories that are written as a whole: their parts up to the version before go."""
     NEW_MEMORY_PART = auto()
+    REMOVED_ATTEMPT = auto()
+    ARTIFACT_PART = auto()
+    ARTIFACT = auto()
+    REMOVED_ARTIFACT = auto()
+    """Artifacts, and before which moment they must have been stored to be removed."""
 
 
 RowChanges: TypeAlias = defaultdict[RowChange, dict[Any, Any]]
@@ -276,6 +281,8 @@ class WorkingSet(Struct):
     accounts: dict[str, AccountRow] = field(default_factory=dict)
     reservations: dict[str, list[ReservationRow]] = field(default_factory=dict)
     """By their ids."""
+    attempts: dict[str, float | None] = field(default_factory=dict)
+    """How many seconds ago those that commands name began; None for those that never will."""
     free_seqs: deque[int] = field(default_factory=deque)
     lease: ClusterLease = ClusterLease()
     cluster: str = ""
