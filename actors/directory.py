@@ -26,6 +26,7 @@ from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.placement.directory import Directory
 from owlclaw_ray.placement.lease import RENEW_SECONDS, LeaseHolder
+from owlclaw_ray.runtime.nodes import LeaseView
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, views_of
 
 _TIMEOUT_IN_HEARTBEATS = 3
@@ -128,6 +129,13 @@ class DirectoryActor(RemoteActor):
     async def active(self) -> bool:
         """Return whether this cluster runs the agents of the store."""
         return self._directory is not None
+
+    async def lease(self) -> LeaseView | None:
+        """Return what is known of the store's lease; None if no other cluster can use the store."""
+        if self._lease is None:
+            return None
+        held, holder = self._lease.held, self._lease.holder
+        return LeaseView(cluster_name(self._plan.store_url), held, self._lease.generation, holder)
 
     async def wake(self, agents: Sequence[AgentRef]) -> dict[AgentRef, str]:
         """See Directory.wake; on standby nobody is woken."""

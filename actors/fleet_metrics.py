@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from actors.nodes import Node, living_nodes
+from actors.fleet_nodes import node_names, ray_nodes
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER, NamedActor, PartName
+from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, ROOT, SCHEDULER, NamedActor, PartName
 from actors.scheduler import SchedulerCounts
 from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.store.queries import ActiveRunCounts, PendingCallbackCount, Query
@@ -21,6 +20,7 @@ from owlclaw_ray.telemetry.metrics.exposition import labelled
 if TYPE_CHECKING:
     from actors.keeper import KeeperActor
     from actors.model_gateway import ModelGatewayActor
+    from actors.root import RootActor
 
 _PART_SECONDS = 3.0
 
@@ -29,12 +29,13 @@ R = TypeVar("R")
 
 
 class FleetMetrics:
-    """Implements Metrics. What each Keeper and each ModelGateway counts has the label `node`; the rest is the cluster's."""
+    """Implements Metrics. What is of one node has the label `node`; the rest is the cluster's."""
 
     def __init__(self, plan: RuntimePlan) -> None:
         self._namespace = plan.namespace
         self._keepers: dict[str, NamedActor[KeeperActor]] = {}
         self._gateways: dict[str, NamedActor[ModelGatewayActor]] = {}
+        self._roots: dict[str, NamedActor[RootActor]] = {}
         self._directory = NamedActor(DIRECTORY, plan.namespace)
         self._scheduler = NamedActor(SCHEDULER, plan.namespace)
         self._has_callbacks = plan.callbacks is not None
@@ -42,15 +43,20 @@ class FleetMetrics:
 
     async def families(self) -> Sequence[MetricFamily]:
         """See Metrics.families."""
-        nodes = _names(await asyncio.to_thread(living_nodes))
+        present = [node for node in await asyncio.to_thread(ray_nodes) if node.alive]
+        nodes = node_names(present)
+        self._roots = self._on_each(ROOT, nodes, self._roots)
         self._keepers = self._on_each(KEEPER, nodes, self._keepers)
         self._gateways = self._on_each(GATEWAY, nodes, self._gateways)
         keepers = list(self._keepers.values())
-        counted, slots, (active, pending), hosts, scheduled, exported = await asyncio.gather(
-            asyncio.gather(*(_ask(keeper.call.metrics) for keeper in keepers)),
-            asyncio.gather(*(_ask(gateway.call.slots) for gateway in self._gateways.values())),
+        (counted, slots, loads), (active, pending), (hosts, lease), scheduled, exported = await asyncio.gather(
+            asyncio.gather(
+                asyncio.gather(*(_ask(keeper.call.metrics) for keeper in keepers)),
+                asyncio.gather(*(_ask(gateway.call.slots) for gateway in self._gateways.values())),
+                asyncio.gather(*(_ask(root.call.load) for root in self._roots.values())),
+            ),
             asyncio.gather(_first(keepers, ActiveRunCounts()), _first(keepers, PendingCallbackCount())),
-            _ask(self._directory.call.hosts),
+            asyncio.gather(_ask(self._directory.call.hosts), _ask(self._directory.call.lease)),
             _ask(self._scheduler.call.counts),
             _ask(None if self._exporter is None else self._exporter.call.counts),
         )
@@ -67,6 +73,11 @@ class FleetMetrics:
             families += labelled(each or (), "node", nodes[node])
         for node, found in zip(nodes, slots, strict=True):
             families += labelled(gauges.slots(found or ()), "node", nodes[node])
+        for seen, load in zip(present, loads, strict=True):
+            told = [gauges.node_up(load is not None), gauges.tool_slots(seen.slots)]
+            told += gauges.node_load(load) if load is not None else ()
+            families += labelled(told, "node", nodes[seen.node_id])
+        families += [gauges.lease_held(lease.held)] if lease is not None else []
         families += [gauges.active_runs(active)] if active is not None else []
         families += gauges.pool(hosts) if hosts is not None else ()
         families += [gauges.callbacks_pending(pending)] if self._has_callbacks and pending is not None else []
@@ -85,14 +96,6 @@ def _scheduler_families(counts: SchedulerCounts) -> Iterator[MetricFamily]:
         yield gauges.callback_attempts(counts.callbacks)
     if counts.alarms is not None:
         yield from gauges.hatchet(counts.alarms)
-
-
-def _names(nodes: Sequence[Node]) -> dict[str, str]:
-    """Return what each node is called: as its machine, if that has one Ray node only."""
-    machines = Counter(node.host for node in nodes)
-    return {
-        node.node_id: node.host if machines[node.host] == 1 else f"{node.host}-{node.node_id[:8]}" for node in nodes
-    }
 
 
 async def _first(keepers: Sequence[NamedActor[KeeperActor]], query: Query[R]) -> R | None:

@@ -27,6 +27,7 @@ from actors.liveness import CHECK_INTERVAL, LivenessMonitor
 from actors.logs import configure
 from actors.mcp_pool import McpPoolActor
 from actors.model_gateway import ModelGatewayActor
+from actors.node_report import NodeInspector
 from actors.nodes import living_nodes
 from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import (
@@ -53,6 +54,7 @@ from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds
 from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.runtime.nodes import NodeLoad, NodeReport
 
 _STARTUP_SECONDS = 60.0
 _SERVE = "serve"
@@ -81,6 +83,7 @@ class RootActor(RemoteActor):
         self._ahead = [self._host() for _ in range(_AHEAD)] if restarted() else []
         self._liveness = LivenessMonitor(SystemClock())
         self._serve = KnownActors(_SERVE, SystemClock())
+        self._inspector = NodeInspector(plan)
         self._parts: dict[str, ActorHandle[Any]] = {
             KEEPER: self._part(KEEPER, KeeperActor),
             **{name: self._part(name, kind, movable=True) for name, kind in _shared_parts(plan).items()},
@@ -126,6 +129,18 @@ class RootActor(RemoteActor):
     async def warm_tools(self) -> None:
         """Return when tool workers have imported what calls need, as many as are kept when nothing comes."""
         await asyncio.gather(*warm_workers(self._plan.worker, self._plan.warm_workers), return_exceptions=True)
+
+    async def now(self) -> float:
+        """Return what this node's clock shows, in seconds since 1970."""
+        return SystemClock().now().timestamp()
+
+    async def load(self) -> NodeLoad:
+        """See NodeInspector.load."""
+        return await self._inspector.load([*self._hosts.values()])
+
+    async def inspect(self, salt: bytes) -> NodeReport:
+        """See NodeInspector.report."""
+        return await self._inspector.report([*self._hosts.values()], salt)
 
     async def retire(self) -> None:
         """Make nothing new any more: the runtime is being stopped."""

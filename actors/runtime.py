@@ -12,6 +12,7 @@ from pathlib import Path
 
 from actors.artifacts import artifact_home
 from actors.fleet_metrics import FleetMetrics
+from actors.fleet_nodes import FleetNodes
 from actors.keeper_client import KeeperClient, KeeperNow
 from actors.keeper_run_updates import Keepers
 from actors.mcp_link import McpLink
@@ -215,6 +216,7 @@ class PartsHealth:
     def __init__(self, namespace: str) -> None:
         keeper, directory = NamedActor(KEEPER, namespace), NamedActor(DIRECTORY, namespace)
         gateway, scheduler = NamedActor(GATEWAY, namespace), NamedActor(SCHEDULER, namespace)
+        self._lease = directory.call.lease
         self._probes: dict[str, Callable[[], Awaitable[object]]] = {
             str(KEEPER): keeper.call.ready,
             str(DIRECTORY): directory.call.hosts,
@@ -224,9 +226,18 @@ class PartsHealth:
 
     async def __call__(self) -> Health:
         """Return `ok` or what is wrong for each part; ready when all are ok."""
-        answers = await asyncio.gather(*(_probe(each) for each in self._probes.values()))
+        *answers, holder = await asyncio.gather(*(_probe(each) for each in self._probes.values()), self._holder())
         parts = dict(zip(self._probes, answers, strict=True))
-        return Health(ready=all(answer == "ok" for answer in answers), parts=parts)
+        return Health(ready=all(answer == "ok" for answer in answers), parts=parts, holder=holder)
+
+    async def _holder(self) -> str:
+        """Return the other cluster that runs the agents, if there is one and this one knows it."""
+        try:
+            async with asyncio.timeout(_HEALTH_SECONDS):
+                lease = await self._lease()
+        except (OwlClawError, TimeoutError):
+            return ""
+        return "" if lease is None else lease.holder
 
 
 async def _probe(probe: Callable[[], Awaitable[object]]) -> str:
@@ -263,6 +274,7 @@ def ray_runtime(plan: RuntimePlan) -> Runtime:
         ring=NamedActor(SCHEDULER, plan.namespace).call.ring,
         mcp=McpLink(plan.namespace) if plan.mcp is not None else None,
         metrics=FleetMetrics(plan),
+        cluster_of=FleetNodes(plan, clock),
         sources=_sources(plan),
         callbacks=plan.defaults.callbacks,
         noted_heads=ChainHeadFolder(plan.data_dir).load,

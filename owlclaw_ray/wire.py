@@ -931,6 +931,113 @@ class LedgerVerification(TypedDict):
     missing_guards: list[str]
 
 
+class NodeVersions(TypedDict):
+    """What a node's processes run on."""
+
+    python: str
+    ray: str
+    owlclaw: str
+    platform: str
+
+
+class Disk(TypedDict):
+    """A folder, and the bytes of its file system; both 0 if it does not answer, or the folder is not there."""
+
+    path: str
+    free: int
+    total: int
+
+
+class NodeLoad(TypedDict):
+    """What a node has to do."""
+
+    hosts: int
+    agents: int
+    """How many are activated."""
+    running: int
+    """How many of them are at work."""
+    memory_used: float
+    """The used share of the machine's memory, or the container's, from 0 to 1."""
+    store_seconds: float | None
+    """How long a small read of the store takes through the node's Keeper, the median of some; null if one failed."""
+    store_problem: str
+
+
+class NodeVariable(TypedDict):
+    """A variable that must be the same on all nodes; of a secret one a hash, which is another in each answer."""
+
+    name: str
+    value: str | None
+
+
+class NodeReport(TypedDict):
+    """What a node says of itself."""
+
+    versions: NodeVersions
+    memory: int
+    """Bytes."""
+    data_dir: Disk
+    ray_dir: Disk
+    load: NodeLoad
+    variables: list[NodeVariable]
+    application: str
+    """A hash of the definitions and of the application's Python files; empty if its folder is not there."""
+
+
+class NodeClock(TypedDict):
+    """By how many seconds a node's clock is ahead of the server's, and how exact that is."""
+
+    skew: float
+    uncertainty: float
+
+
+class Slots(TypedDict):
+    """A resource that tool calls take."""
+
+    name: str
+    total: float
+    available: float
+
+
+class Node(TypedDict):
+    """A node of the Ray cluster."""
+
+    node_id: str
+    name: str
+    """The machine's, with a part of the id if it has several nodes."""
+    address: str
+    head: bool
+    state: Literal["active", "joining", "draining", "no_root", "silent", "lost"]
+    problem: str
+    """Why it is not active, or empty."""
+    cpus: float
+    slots: list[Slots]
+    parts: list[str]
+    """The parts of the runtime that live there."""
+    clock: NodeClock | None
+    report: NodeReport | None
+    """Null if the node did not answer."""
+
+
+class Lease(TypedDict):
+    """The lease of the store, which says which cluster runs its agents."""
+
+    cluster: str
+    """This cluster."""
+    held: bool
+    generation: int
+    """How often the lease has changed hands; 0 if it is not known."""
+    holder: str
+    """The other cluster that holds it; empty if this one does, or if it is not known."""
+
+
+class Nodes(TypedDict):
+    """The nodes of the cluster, by id, those that were lost included. `lease` is null where no other cluster can use the store."""
+
+    nodes: list[Node]
+    lease: Lease | None
+
+
 class Liveness(TypedDict):
     """The process answers."""
 
@@ -942,6 +1049,10 @@ class Health(TypedDict):
 
     ready: bool
     parts: dict[str, str]
+    standby: bool
+    """Whether another cluster runs the agents of the store."""
+    holder: str
+    """Which; empty if there is none."""
 
 
 class RequestProblem(TypedDict):

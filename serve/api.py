@@ -29,6 +29,7 @@ from serve.health import HealthProbes
 from serve.ledger import LedgerRoutes
 from serve.mcp import McpRoutes
 from serve.memories import MemoryRoutes
+from serve.nodes import NodeRoutes
 from serve.origin_check import OriginCheck
 from serve.problems import problem_of
 from serve.route_check import PathOperations, RouteCheck
@@ -96,6 +97,7 @@ def build_api(
         ApprovalRoutes(runtime),
         LedgerRoutes(runtime, clock),
         McpRoutes(runtime),
+        NodeRoutes(runtime),
         HealthProbes(runtime),
     ):
         router = resource.router()

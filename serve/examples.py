@@ -171,6 +171,30 @@ _SAID: Mapping[Any, JsonObject] = {
             }
         ]
     },
+    wire.Nodes: {
+        "nodes": [
+            {
+                "node_id": "4c1f0a…",
+                "name": "worker-1",
+                "address": "10.0.0.5",
+                "state": "active",
+                "cpus": 8,
+                "slots": [{"name": "tool_slots", "total": 16, "available": 13}],
+                "parts": ["root", "keeper", "gateway"],
+                "clock": {"skew": 0.0012, "uncertainty": 0.0004},
+                "report": {
+                    "versions": {"python": "3.11.9", "ray": "2.60.0", "owlclaw": "1.0.0", "platform": "Linux x86_64"},
+                    "memory": 33554432000,
+                    "data_dir": {"path": "/srv/shop/.owlclaw", "free": 90000000000, "total": 120000000000},
+                    "ray_dir": {"path": "/var/lib/ray", "free": 90000000000, "total": 120000000000},
+                    "load": {"hosts": 4, "agents": 120, "running": 7, "memory_used": 0.41, "store_seconds": 0.0011},
+                    "variables": [{"name": "RAY_AUTH_MODE", "value": "token"}],
+                    "application": "9c1e03ab77f20d15",
+                },
+            }
+        ],
+        "lease": {"cluster": "session_2026-11-03@10.0.0.4:6379", "held": True, "generation": 3},
+    },
     wire.Ledger: {
         "records": [
             {

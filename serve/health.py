@@ -37,9 +37,10 @@ class HealthProbes(Resource):
         {200: answer("Ready", wire.Health), 503: answer("Not ready; `parts` says why", wire.Health, "NotReady")},
     )
     async def get_readiness(self) -> Response:
-        """Answer for all parts; 503 takes this server out of a load balancer."""
+        """Answer for all parts; 503 takes this server out of a load balancer. A cluster that stands by is ready: it takes triggers."""
         health = await self._runtime.health()
-        body = {"ready": health.ready, "parts": health.parts}
+        standby = bool(health.holder)
+        body = {"ready": health.ready, "parts": health.parts, "standby": standby, "holder": health.holder}
         return json_response(body) if health.ready else json_response(body, 503, RETRY_AFTER)
 
     @operation("GET /metrics", "Metrics for Prometheus", {200: _METRICS}, 500)

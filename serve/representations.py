@@ -38,6 +38,7 @@ from owlclaw_ray.domain.webhook import Delivery, WebhookSource
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.runtime.api import AgentView, LedgerVerification
+from owlclaw_ray.runtime.nodes import ClusterView
 from owlclaw_ray.schedules.api import Alarm
 from owlclaw_ray.store.commands import DeliveryStored, RunAccepted
 from owlclaw_ray.store.queries import LedgerChain, LedgerPlace
@@ -193,6 +194,7 @@ skill_body = Representation(
     constraints=lambda skill: skill.constraints(),
     problem="unmet",
 )
+nodes_body = Representation(wire.Nodes, ClusterView)
 mcp_server_body = Representation(
     wire.McpServer, McpServerView, transport=lambda view: "stdio" if view.transport == "stdio" else "http"
 )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         assert_type(client.run(accepted["run_id"]), wire.Run)
         assert_type(client.agent("clerk"), wire.Agent)
         assert_type(client.mcp_servers(), list[wire.McpServer])
+        assert_type(client.nodes(), wire.Nodes)
         for event in client.events(accepted["run_id"]):
             assert_type(event["seq"], int)
         client.submit("clerk", focuss="late")  # type: ignore[call-arg]

@@ -511,6 +511,10 @@ class Client:
         """Return the MCP servers of the node that answers, by name."""
         return (await self._call(wire.McpServers, "GET", "/v1/mcp"))["servers"]
 
+    async def nodes(self) -> wire.Nodes:
+        """Return the nodes of the cluster, by id, and the lease of the store."""
+        return await self._call(wire.Nodes, "GET", "/v1/nodes")
+
     async def ledger(
         self,
         agent: str | None = None,

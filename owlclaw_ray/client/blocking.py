@@ -120,6 +120,7 @@ class SyncClient:
     callback = _Blocking(Client.callback)
     send_again = _Blocking(Client.send_again)
     mcp_servers = _Blocking(Client.mcp_servers)
+    nodes = _Blocking(Client.nodes)
     ledger = _Blocking(Client.ledger)
     ledger_page = _Blocking(Client.ledger_page)
     ledger_heads = _Blocking(Client.ledger_heads)

@@ -34,6 +34,8 @@ class HostStatus(Struct, frozen=True):
     """Those without work for longest, the longest first, each with the seconds since its last."""
     memory: float = 0.0
     """The used share of the machine's memory, from 0 to 1."""
+    running: int = 0
+    """How many of the agents are at work."""
 
 
 class AgentHost:
@@ -161,7 +163,8 @@ class AgentHost:
         resting = ((agent, each.idle_since) for agent, each in self._activations.items() if not each.busy)
         now = self._services.clock.monotonic()
         idle = tuple((agent, now - since) for agent, since in nsmallest(most, resting, key=itemgetter(1)))
-        return HostStatus(len(self._present()), idle)
+        running = sum(each.busy for each in self._activations.values())
+        return HostStatus(len(self._present()), idle, running=running)
 
     def hosted(self) -> tuple[AgentRef, ...]:
         """Return all agents that are here, or are being adopted: a Directory that asks now must not place them elsewhere."""

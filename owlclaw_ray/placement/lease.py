@@ -44,6 +44,7 @@ class LeaseHolder:
         """When the latest renewal was asked for that was granted; None while the lease is not held."""
         self._seen: tuple[ClusterLease, float] | None = None
         """The lease of another cluster, and since when it has stood still."""
+        self._generation = 0
         self._settled: bool = False
         """Whether `began` was carried out last."""
         self._changing: asyncio.Task[None] | None = None
@@ -58,6 +59,11 @@ class LeaseHolder:
         """The other cluster that holds the lease; empty if this one does, or if it is not known."""
         return "" if self._seen is None else self._seen[0].cluster
 
+    @property
+    def generation(self) -> int:
+        """How often the lease has changed hands, as far as it is known; 0 before the first answer."""
+        return self._generation
+
     async def tick(self) -> None:
         """Ask once for the lease, and see to what follows from the answer. To be called every RENEW_SECONDS."""
         now = self._clock.monotonic()
@@ -71,6 +77,8 @@ class LeaseHolder:
                 logger.warning("this cluster gives its agents up: the lease cannot be renewed: %s", error)
                 self._renewed = None
         else:
+            if isinstance(outcome, LeaseHeld | LeaseElsewhere):
+                self._generation = outcome.lease.generation
             match outcome:
                 case LeaseHeld(lease):
                     if self._renewed is None:

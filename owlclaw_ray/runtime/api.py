@@ -35,6 +35,7 @@ from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.memory.runtime_memory import AgentMemories, IndexedMemory, MemoryLedger
 from owlclaw_ray.runs.submissions import Dispatcher, Submission, Submissions, is_scripted
+from owlclaw_ray.runtime.nodes import ClusterView, no_cluster
 from owlclaw_ray.schedules.api import Alarm
 from owlclaw_ray.schedules.timetable import Timetable
 from owlclaw_ray.store.api import QueryStore, Store
@@ -91,6 +92,8 @@ class Health(Struct, frozen=True):
 
     ready: bool
     parts: dict[str, str]
+    holder: str = ""
+    """The other cluster that runs the agents of the store, for which this one stands by; empty if there is none."""
 
 
 class LedgerVerification(Struct, frozen=True):
@@ -157,11 +160,13 @@ class Runtime:
         metrics: Metrics,
         ring: Callable[[Sequence[ScheduleId]], Awaitable[Sequence[Alarm]]],
         mcp: McpNode | None = None,
+        cluster_of: Callable[[], Awaitable[ClusterView]] = no_cluster,
         sources: Sequence[WebhookSource] = (),
         callbacks: CallbackRules | None = None,
         noted_heads: Callable[[], NotedHeads] = NotedHeads,
         keep_score: Callable[[Score], Awaitable[None]] = refuse_score,
     ) -> None:
+        self._cluster_of = cluster_of
         self._ring, self._noted_heads, self._keep_score = ring, noted_heads, keep_score
         self._store, self._following, self._dispatcher = store, following, dispatcher
         self._definitions, self._health_of = definitions, health_of
@@ -376,6 +381,10 @@ class Runtime:
     async def mcp_servers(self) -> Sequence[McpServerView]:
         """Return the MCP servers of the node that answers, by name; raises RuntimeUnavailableError."""
         return () if self._mcp is None else await self._mcp.servers()
+
+    async def nodes(self) -> ClusterView:
+        """Return the nodes of the cluster, none without Ray. Those that do not answer are told as such."""
+        return await self._cluster_of()
 
     async def metrics(self) -> Sequence[MetricFamily]:
         """Return the present numbers of all parts; never raises."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve.cli.connection import HERE, FolderOption, JsonOption, environment
+from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect, environment
 from serve.cli.output import console, plain, print_json
+
+if TYPE_CHECKING:
+    from serve.cli.findings import CheckFinding
 
 _STYLES = {"OK": "green", "WARN": "yellow", "FAIL": "red"}
 
@@ -23,15 +28,25 @@ ProbeOption = Annotated[
 ]
 
 
-def doctor(folder: FolderOption = HERE, *, probe: ProbeOption = False, as_json: JsonOption = False) -> None:
-    """Check the machine and the application, and say how to fix what is wrong; exit with 1 if something fails."""
+ClusterOption = Annotated[
+    bool, typer.Option("--cluster", help="Ask the runtime that runs for its nodes, and check these instead.")
+]
+
+
+def doctor(
+    folder: FolderOption = HERE,
+    *,
+    probe: ProbeOption = False,
+    cluster: ClusterOption = False,
+    url: UrlOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check the machine and the application, or a cluster that runs, and say how to fix what is wrong; exit with 1 if something fails."""
     from rich.text import Text
 
-    from serve.cli.machine_checks import check_machine
-    from serve.cli.project_checks import check_project
-
     findings, target = [], console()
-    for finding in chain(check_machine(), check_project(folder, environment(), probed=probe)):
+    checks = _of_the_cluster(url, folder) if cluster else _of_the_machine(folder, probed=probe)
+    for finding in checks:
         findings.append(finding)
         if as_json:
             continue
@@ -48,3 +63,17 @@ def doctor(folder: FolderOption = HERE, *, probe: ProbeOption = False, as_json: 
             ]
         )
     raise typer.Exit(1 if any(each.level.value == "FAIL" for each in findings) else 0)
+
+
+def _of_the_machine(folder: Path, *, probed: bool) -> Iterable[CheckFinding]:
+    from serve.cli.machine_checks import check_machine
+    from serve.cli.project_checks import check_project
+
+    return chain(check_machine(), check_project(folder, environment(), probed=probed))
+
+
+def _of_the_cluster(url: str | None, folder: Path) -> Iterable[CheckFinding]:
+    from serve.cli.cluster_checks import check_cluster
+
+    with connect(url, folder) as client:
+        return check_cluster(client.nodes())

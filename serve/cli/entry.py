@@ -66,6 +66,7 @@ _LISTS = {
     "approval": "approvals list",
     "schedule": "schedules list",
     "memory": "memory list AGENT",
+    "node": "doctor --cluster",
     "delivery": "webhooks deliveries",
     "callback": "webhooks callbacks",
     "webhook source": "webhooks sources",

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from owlclaw_ray.telemetry.metrics.api import MetricFamily
 
@@ -14,6 +15,19 @@ class Numbers(Struct, frozen=True):
     """The metrics of one moment."""
 
     families: Sequence[MetricFamily]
+
+    def of_node(self, node: str) -> Numbers:
+        """Return them without what was counted on other nodes."""
+        return Numbers(
+            [
+                replace(each, samples=tuple(one for one in each.samples if dict(one.labels).get("node", node) == node))
+                for each in self.families
+            ]
+        )
+
+    def nodes(self) -> Sequence[str]:
+        """Return the nodes that Ray has, by name."""
+        return sorted(node for (node,) in self.by("owlclaw_node_up", ("node",)))
 
     def total(self, sample: str) -> float:
         """Return the sum of all samples of that name."""

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated
 
 import typer
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from owlclaw_ray.counting import counted
-from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.errors import NotFoundError, RuntimeUnavailableError
 from serve.cli.connection import HERE, FolderOption, UrlOption, connect
 from serve.cli.numbers import MetricsDelta, Numbers
 from serve.cli.output import console, plain
 
 _MAX_ROWS = 12
+_ANY_WIDTH = 10_000
 _OK = "ok"
 _ATTEMPTS = ("delivered", "failed", "dead")
 
@@ -33,13 +35,14 @@ def top(
     interval: Annotated[float, typer.Option("--interval", "-i", min=0.1, help="Seconds between two looks.")] = 2.0,
     times: Annotated[int | None, typer.Option("--times", "-n", min=1, help="Look so often; else until Ctrl-C.")] = None,
     *,
+    node: Annotated[str | None, typer.Option("--node", help="Leave out what other nodes counted.")] = None,
     url: UrlOption = None,
     folder: FolderOption = HERE,
 ) -> None:
-    """Show what a runtime does: runs, models, tools, actors. The first look shows counts, later ones what a second brings."""
+    """Show what a runtime does: runs, models, tools, actors, nodes. The first look shows counts, later ones what a second brings."""
     screen = console()
     with connect(url, folder) as client:
-        boards = looks(client.metrics, interval, times)
+        boards = looks(client.metrics, interval, times, node)
         if not screen.is_terminal:
             for shown in boards:
                 screen.print(shown, end="\n\n")
@@ -52,8 +55,13 @@ def top(
             return
 
 
-def looks(metrics: Callable[[], str], interval: float, times: int | None) -> Iterator[RenderableType]:
-    """Yield what is to be shown, a look at a time. A server that does not answer any more is asked again; the first look raises."""
+def looks(
+    metrics: Callable[[], str], interval: float, times: int | None, node: str | None = None
+) -> Iterator[RenderableType]:
+    """Yield what is to be shown, a look at a time. A server that does not answer any more is asked again; the first look raises.
+
+    `node`: what others counted is left out; NotFoundError if there is none of that name at the first look.
+    """
     from owlclaw_ray.telemetry.metrics.exposition import read
 
     before, looked, shown = None, 0.0, Group()
@@ -65,6 +73,10 @@ def looks(metrics: Callable[[], str], interval: float, times: int | None) -> Ite
                 raise
             yield Group(shown, Text(plain(f"no answer, these are the numbers of before: {error}")))
         else:
+            if node is not None:
+                if before is None and node not in now.nodes():
+                    raise NotFoundError("node", node)
+                now = now.of_node(node)
             shown = render_dashboard(MetricsDelta(now, before, moment - looked))
             before, looked = now, moment
             yield shown
@@ -76,7 +88,52 @@ def looks(metrics: Callable[[], str], interval: float, times: int | None) -> Ite
 def render_dashboard(change: MetricsDelta) -> Group:
     """Return everything that is shown of a change."""
     tables = [table for table in (_models(change), _tools(change)) if table.row_count]
-    return Group(*(Text(plain(line)) for line in _lines(change)), *tables)
+    nodes = [_NodeTable(change.now)] if len(change.now.nodes()) > 1 else []
+    return Group(*(Text(plain(line)) for line in _lines(change)), *nodes, *tables)
+
+
+class _NodeTable:
+    """What each node does, now. Where there is no room for all columns, those further to the right are left out."""
+
+    def __init__(self, now: Numbers) -> None:
+        self._now = now
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns = self._columns()
+        for count in range(len(columns), 1, -1):
+            grid = _grid("NODE", *(title for title, _ in columns[:count]))
+            for node in self._now.nodes():
+                grid.add_row(Text(plain(node)), *(cell(node) for _, cell in columns[:count]))
+            if Measurement.get(console, options.update(max_width=_ANY_WIDTH), grid).maximum <= options.max_width:
+                break
+        yield grid
+
+    def _columns(self) -> Sequence[tuple[str, Callable[[str], str]]]:
+        of, now = self._of, self._now
+        slots = now.by("owlclaw_node_slots", ("node", "slots", "state"))
+        calls = now.by("owlclaw_provider_calls", ("node", "state"))
+
+        def tools(node: str) -> str:
+            used, there = (slots.get((node, "tool_slots", state), 0.0) for state in ("used", "all"))
+            return f"{used:,.0f}/{there:,.0f}"
+
+        return (
+            ("STATE", lambda node: "up" if self._values("owlclaw_node_up").get((node,)) else "silent"),
+            ("RUNNING", of("owlclaw_node_running", "{:,.0f}".format)),
+            ("AGENTS", of("owlclaw_node_agents", "{:,.0f}".format)),
+            ("TOOLS", tools),
+            ("MEMORY", of("owlclaw_node_memory_ratio", "{:.0%}".format)),
+            ("STORE", of("owlclaw_node_store_seconds", _seconds)),
+            ("MODELS", lambda node: f"{calls.get((node, 'running'), 0.0):,.0f}"),
+            ("ACTORS", of("owlclaw_node_actors", "{:,.0f}".format)),
+        )
+
+    def _values(self, sample: str) -> Mapping[tuple[str, ...], float]:
+        return self._now.by(sample, ("node",))
+
+    def _of(self, sample: str, shown: Callable[[float], str]) -> Callable[[str], str]:
+        values = self._values(sample)
+        return lambda node: "-" if (node,) not in values else shown(values[(node,)])
 
 
 def _lines(change: MetricsDelta) -> Iterator[str]:
@@ -103,6 +160,8 @@ def _lines(change: MetricsDelta) -> Iterator[str]:
         alarms, rings = now.total("owlclaw_hatchet_alarms"), change.total("owlclaw_hatchet_rings_total")
         state = "reachable" if sum(reachable.values()) else "away"
         yield f"hatchet {state}, {alarms:,.0f} alarms, {change.shown(rings)} rings"
+    if lease := now.by("owlclaw_cluster_lease_held", ()):
+        yield f"lease   {'held: this cluster runs the agents' if sum(lease.values()) else 'not held: this cluster stands by'}"
     down = sorted(part for (part,), up in now.by("owlclaw_up", ("part",)).items() if not up)
     if down:
         yield f"down    {', '.join(down)}"

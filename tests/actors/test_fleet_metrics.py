@@ -9,14 +9,15 @@ from msgspec.structs import replace
 
 from actors import fleet_metrics
 from actors.fleet_metrics import FleetMetrics
-from actors.nodes import Node
-from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER
+from actors.fleet_nodes import RayNode
+from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, ROOT, SCHEDULER
 from actors.scheduler import SchedulerCounts
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.models.provider_slots import SlotCounts
+from owlclaw_ray.runtime.nodes import LeaseView, NodeLoad
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts
 from owlclaw_ray.store.queries import ActiveRunCounts, PendingCallbackCount
 from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
@@ -25,11 +26,19 @@ from owlclaw_ray.telemetry.trace_export import ExportCounts
 from owlclaw_ray.webhooks.outbox import CallbackCounts, CallbackOptions
 from tests.actors.plans import plan_in
 
+
+def ray_node(node_id, host, *, alive=True):
+    slots, free = {"tool_slots": 8.0}, {"tool_slots": 5.0}
+    return RayNode(node_id, host, "10.0.0.1", alive, slots, free, draining=False, death="")
+
+
 NODES = (
-    Node("node-a-1", "alpha", frozenset()),
-    Node("node-b-1", "beta", frozenset()),
-    Node("node-b-2", "beta", frozenset()),
+    ray_node("node-a-1", "alpha"),
+    ray_node("node-b-1", "beta"),
+    ray_node("node-b-2", "beta"),
+    ray_node("node-c-1", "gamma", alive=False),
 )
+LOAD = NodeLoad(hosts=2, agents=9, running=4, memory_used=0.5, store_seconds=0.002, store_problem="")
 
 
 class Cluster:
@@ -37,6 +46,7 @@ class Cluster:
 
     def __init__(self):
         self.down, self.stuck = set(), set()
+        self.lease = LeaseView("east", held=True, generation=1, holder="")
         self.scheduled = SchedulerCounts(callbacks=None, alarms=None)
 
     async def ask(self, name, node_id, method):
@@ -49,6 +59,8 @@ class Cluster:
             ActiveRunCounts: {RunStatus.QUEUED: 2},
             PendingCallbackCount: 7,
             "slots": (SlotCounts("openai", 48, 40, 7),),
+            "load": LOAD,
+            "lease": self.lease,
             "hosts": {"host_1": 0, "host_2": 3},
             "counts": self.scheduled if name == SCHEDULER else ExportCounts(exported=5),
         }[method]
@@ -73,7 +85,7 @@ def cluster(monkeypatch):
             return asked
 
     monkeypatch.setattr(fleet_metrics, "NamedActor", NamedActor)
-    monkeypatch.setattr(fleet_metrics, "living_nodes", lambda: NODES)
+    monkeypatch.setattr(fleet_metrics, "ray_nodes", lambda: NODES)
     return made
 
 
@@ -142,6 +154,41 @@ async def test_each_nodes_gateway_tells_how_many_calls_each_provider_bears_and_h
             f'owlclaw_provider_calls{{node="{node}",provider="openai",state="waiting"}} 7.0',
         )
     }
+
+
+async def test_each_node_tells_its_load_and_one_whose_root_is_dead_only_its_slots(read, cluster):
+    cluster.down = {(ROOT, "node-b-1")}
+
+    lines = {line for line in await read() if line.startswith("owlclaw_node_")}
+
+    sound = {
+        'owlclaw_node_up{node="%s"} 1.0',
+        'owlclaw_node_actors{node="%s"} 2.0',
+        'owlclaw_node_agents{node="%s"} 9.0',
+        'owlclaw_node_running{node="%s"} 4.0',
+        'owlclaw_node_memory_ratio{node="%s"} 0.5',
+        'owlclaw_node_store_seconds{node="%s"} 0.002',
+    }
+    slots = {
+        f'owlclaw_node_slots{{node="{node}",slots="tool_slots",state="{state}"}} {number}'
+        for node in ("alpha", "beta-node-b-1", "beta-node-b-2")
+        for state, number in (("all", 8.0), ("used", 3.0))
+    }
+    told = {line % node for line in sound for node in ("alpha", "beta-node-b-2")}
+    assert {line for line in lines if 'slots="' not in line or "tool_slots" in line} == told | slots | {
+        'owlclaw_node_up{node="beta-node-b-1"} 0.0'
+    }
+
+
+async def test_the_lease_is_told_where_there_is_one(read, cluster):
+    held = await read()
+    cluster.lease = LeaseView("east", held=False, generation=2, holder="west")
+    away = await read()
+    cluster.lease = None
+
+    assert "owlclaw_cluster_lease_held 1.0" in held
+    assert "owlclaw_cluster_lease_held 0.0" in away
+    assert not [line for line in await read() if "lease" in line]
 
 
 async def test_without_tracing_there_is_no_exporter_to_miss(read):

@@ -53,6 +53,19 @@ from owlclaw_ray.ids import (
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runs.submissions import Submission
 from owlclaw_ray.runtime.api import AgentView, Health, LedgerVerification, Runtime, TriggerRequest
+from owlclaw_ray.runtime.nodes import (
+    ClusterView,
+    Disk,
+    LeaseView,
+    NodeClock,
+    NodeLoad,
+    NodeReport,
+    NodeState,
+    NodeVariable,
+    NodeView,
+    Slots,
+    Versions,
+)
 from owlclaw_ray.schedules.api import Alarm
 from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.timetable import Timetable
@@ -249,6 +262,39 @@ class Submitting:
 
 _DATABASE = InlineDatabase()
 """Of one runtime after another: tables take longer to make than to empty."""
+
+
+def node_view(name: str = "alpha", **changes: object) -> NodeView:
+    """A node that has everything, with these things changed: of the view, or else of its report or load."""
+    load = NodeLoad(2, 5, 1, 0.4, 0.001, "")
+    report = NodeReport(
+        versions=Versions("3.11.9", "2.60.0", "1.0.0", "Linux x86_64"),
+        memory=32 * 10**9,
+        data_dir=Disk("/srv/shop/.owlclaw", 90 * 10**9, 120 * 10**9),
+        ray_dir=Disk("/var/lib/ray", 90 * 10**9, 120 * 10**9),
+        load=replace(load, **{key: changes.pop(key) for key in {*load.__struct_fields__} & changes.keys()}),
+        variables=(NodeVariable("RAY_AUTH_MODE", "token"), NodeVariable("RAY_AUTH_TOKEN", "hash 1")),
+        application="9c1e",
+    )
+    report = replace(report, **{key: changes.pop(key) for key in {*report.__struct_fields__} & changes.keys()})
+    view = NodeView(
+        node_id=f"id-of-{name}",
+        name=name,
+        address="10.0.0.1",
+        head=name == "alpha",
+        state=NodeState.ACTIVE,
+        problem="",
+        cpus=4.0,
+        slots=tuple(Slots(each, 4.0, 3.0) for each in ("tool_slots", "quick_slots", "memory_slots", "state_slots")),
+        parts=("root", "keeper", "gateway"),
+        clock=NodeClock(0.001, 0.0005),
+        report=report,
+    )
+    return replace(view, **changes)
+
+
+LOST = {"state": NodeState.LOST, "problem": "missed heartbeats", "report": None, "clock": None, "parts": ()}
+CLUSTER = ClusterView((node_view(), node_view("beta", **LOST)), LeaseView("east", held=True, generation=3, holder=""))
 
 
 class MemoryRuntime(Runtime):
@@ -461,6 +507,9 @@ class MemoryRuntime(Runtime):
         if found is None:
             raise NotFoundError("artifact", artifact_id)
         return found
+
+    async def nodes(self) -> ClusterView:
+        return CLUSTER
 
     async def mcp_servers(self) -> Sequence[McpServerView]:
         at = datetime(2026, 11, 3, 9, tzinfo=UTC)

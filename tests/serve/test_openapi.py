@@ -68,6 +68,7 @@ verify_ledger                GET    /v1/ledger/verification                     
 list_ledger_heads            GET    /v1/ledger/heads                               -                 LedgerHeads
 list_agent_ledger_records    GET    /v1/agents/{agent}/ledger                      -                 Ledger
 list_mcp_servers             GET    /v1/mcp                                        -                 McpServers
+list_nodes                   GET    /v1/nodes                                      -                 Nodes
 get_liveness                 GET    /healthz                                       -                 Liveness
 get_readiness                GET    /readyz                                        -                 Health
 get_metrics                  GET    /metrics                                       -                 -
@@ -96,7 +97,7 @@ def shown_example(document: dict, content: dict) -> object:
 async def test_every_operation_documents_its_responses_with_examples_that_fit(document: dict):
     operations = [op for path in document["paths"].values() for method, op in path.items() if method in METHODS]
 
-    assert len(operations) == 53
+    assert len(operations) == 54
     for operation in operations:
         assert operation["summary"]
         for response in operation["responses"].values():

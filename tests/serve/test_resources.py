@@ -180,3 +180,30 @@ async def test_readiness_follows_the_parts(http: httpx.AsyncClient, runtime: Mem
 
     assert (response.status_code, response.json()["parts"]) == (503, {"store": "starting"})
     assert "retry-after" in response.headers
+
+
+async def test_a_cluster_that_stands_by_is_ready_and_says_for_whom(http: httpx.AsyncClient, runtime: MemoryRuntime):
+    runtime.healthy = Health(ready=True, parts={"store": "ok"}, holder="west")
+    response = await http.get("/readyz")
+
+    assert response.status_code == 200
+    assert response.json() == {"ready": True, "parts": {"store": "ok"}, "standby": True, "holder": "west"}
+
+
+async def test_nodes_are_told_with_what_they_report_and_those_that_were_lost_without(http: httpx.AsyncClient):
+    response = await http.get("/v1/nodes")
+    alpha, beta = response.json()["nodes"]
+
+    assert response.status_code == 200
+    assert (alpha["name"], alpha["state"], alpha["head"], alpha["parts"]) == (
+        "alpha",
+        "active",
+        True,
+        ["root", "keeper", "gateway"],
+    )
+    assert alpha["slots"][0] == {"name": "tool_slots", "total": 4.0, "available": 3.0}
+    assert alpha["report"]["load"]["store_seconds"] == 0.001
+    assert alpha["report"]["variables"][1] == {"name": "RAY_AUTH_TOKEN", "value": "hash 1"}
+    assert alpha["clock"] == {"skew": 0.001, "uncertainty": 0.0005}
+    assert (beta["state"], beta["problem"], beta["report"]) == ("lost", "missed heartbeats", None)
+    assert response.json()["lease"] == {"cluster": "east", "held": True, "generation": 3, "holder": ""}

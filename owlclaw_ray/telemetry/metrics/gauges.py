@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.models.provider_slots import SlotCounts
+from owlclaw_ray.runtime.nodes import NodeLoad, Slots
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts
 from owlclaw_ray.telemetry.metrics.api import MetricFamily, Sample
 from owlclaw_ray.telemetry.trace_export import ExportCounts
@@ -39,6 +40,51 @@ def pool(agents: Mapping[str, int]) -> tuple[MetricFamily, ...]:
         ),
         _gauge("owlclaw_agents_in_memory", "Agents that are activated", sum(agents.values())),
     )
+
+
+def node_up(up: bool) -> MetricFamily:  # noqa: FBT001 - the number itself
+    """Return whether the node's root answered."""
+    return _gauge("owlclaw_node_up", "Whether the node's root answered", up)
+
+
+def node_load(load: NodeLoad) -> tuple[MetricFamily, ...]:
+    """Return what a node has to do."""
+    return (
+        _gauge("owlclaw_node_actors", "Agent actors of the node", load.hosts),
+        _gauge("owlclaw_node_agents", "Agents of the node that are activated", load.agents),
+        _gauge("owlclaw_node_running", "Agents of the node that are at work", load.running),
+        _gauge("owlclaw_node_memory_ratio", "The used share of the node's memory", load.memory_used),
+        *(
+            ()
+            if load.store_seconds is None
+            else (
+                _gauge(
+                    "owlclaw_node_store_seconds",
+                    "A small read of the store through the node's Keeper, now",
+                    load.store_seconds,
+                ),
+            )
+        ),
+    )
+
+
+def tool_slots(slots: Sequence[Slots]) -> MetricFamily:
+    """Return how many slots for tool calls a node has, and how many are taken."""
+    return MetricFamily(
+        "owlclaw_node_slots",
+        "gauge",
+        "Slots for tool calls that the node has, and those in use",
+        tuple(
+            Sample("owlclaw_node_slots", (("slots", each.name), ("state", state)), number)
+            for each in slots
+            for state, number in (("all", each.total), ("used", each.total - each.available))
+        ),
+    )
+
+
+def lease_held(held: bool) -> MetricFamily:  # noqa: FBT001 - the number itself
+    """Return whether this cluster holds the lease of the store."""
+    return _gauge("owlclaw_cluster_lease_held", "Whether this cluster runs the agents of the store, by its lease", held)
 
 
 def traces(counts: ExportCounts) -> tuple[MetricFamily, ...]:

@@ -5,13 +5,15 @@ from rich.console import Console
 
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.errors import NotFoundError, RuntimeUnavailableError
 from owlclaw_ray.ids import RecordId, RunId
+from owlclaw_ray.models.provider_slots import SlotCounts
+from owlclaw_ray.runtime.nodes import NodeLoad, Slots
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts
 from owlclaw_ray.store.commands import AppendLedger, LedgerAppended, RunFinished
 from owlclaw_ray.telemetry.metrics import gauges
 from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
-from owlclaw_ray.telemetry.metrics.exposition import text_of
+from owlclaw_ray.telemetry.metrics.exposition import labelled, text_of
 from owlclaw_ray.telemetry.trace_export import ExportCounts
 from owlclaw_ray.webhooks.outbox import CallbackCounts
 from serve.cli.numbers import MetricsDelta, Numbers
@@ -157,3 +159,68 @@ def test_a_server_that_is_not_there_at_all_is_an_error():
 
     with pytest.raises(RuntimeUnavailableError):
         next(looks(metrics, 0.0, None))
+
+
+def by_node(*, held=None):
+    """The numbers of three nodes, of which the last does not answer."""
+    families = [] if held is None else [gauges.lease_held(held)]
+    for at, node in enumerate(("alpha", "beta", "gamma")):
+        answers = node != "gamma"
+        told = [gauges.node_up(answers), gauges.tool_slots([Slots("tool_slots", 8.0, 8.0 - at)])]
+        if answers:
+            told += [
+                *gauges.node_load(NodeLoad(2, 40 + at, 7, 0.25, 0.0015, "")),
+                *gauges.slots([SlotCounts("x", 9, 3, 1)]),
+            ]
+        families += labelled(told, "node", node)
+    return families
+
+
+def narrow(families, width):
+    console = Console(width=width, no_color=True)
+    with console.capture() as captured:
+        console.print(render_dashboard(MetricsDelta(Numbers(families))))
+    return [line.split() for line in captured.get().splitlines() if line.startswith(("NODE", "alpha", "beta", "gamma"))]
+
+
+def test_each_node_has_a_line_with_what_it_does():
+    head, alpha, beta, gamma = narrow(by_node(), 120)
+
+    assert head == ["NODE", "STATE", "RUNNING", "AGENTS", "TOOLS", "MEMORY", "STORE", "MODELS", "ACTORS"]
+    assert alpha == ["alpha", "up", "7", "40", "0/8", "25%", "1.5", "ms", "3", "2"]
+    assert beta == ["beta", "up", "7", "41", "1/8", "25%", "1.5", "ms", "3", "2"]
+    assert gamma == ["gamma", "silent", "-", "-", "2/8", "-", "-", "0", "-"]
+
+
+def test_on_a_narrow_terminal_columns_are_left_out_and_none_is_cut():
+    head, alpha, *_ = narrow(by_node(), 40)
+
+    assert head == ["NODE", "STATE", "RUNNING", "AGENTS", "TOOLS"]
+    assert alpha == ["alpha", "up", "7", "40", "0/8"]
+
+
+def test_one_node_alone_has_no_table():
+    alone = labelled([gauges.node_up(up=True)], "node", "alpha")
+
+    assert narrow(alone, 80) == []
+
+
+def test_the_lease_is_shown_where_there_is_one():
+    assert "lease   held" in shown(MetricsDelta(Numbers(by_node(held=True))))
+    assert "lease   not held: this cluster stands by" in shown(MetricsDelta(Numbers(by_node(held=False))))
+    assert "lease" not in shown(MetricsDelta(Numbers(by_node())))
+
+
+def test_of_one_node_only_its_own_counts_are_shown(counted):
+    ends(counted, 3)
+    texts = text_of(family for node in ("alpha", "beta") for family in labelled(counted.families(), "node", node))
+    texts += text_of(by_node())
+
+    [all_nodes] = [rendered(each) for each in looks(texts.decode, 0.1, 1)]
+    [one] = [rendered(each) for each in looks(texts.decode, 0.1, 1, "beta")]
+
+    assert "6 completed" in all_nodes
+    assert "3 completed" in one
+    assert "alpha" not in one
+    with pytest.raises(NotFoundError, match="delta"):
+        next(looks(texts.decode, 0.1, 1, "delta"))

@@ -12,6 +12,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import Tick, TickOutcome
 from owlclaw_ray.ids import FiringId, RecordId, RunId, ScheduleId
 from owlclaw_ray.models.provider_slots import SlotCounts
+from owlclaw_ray.runtime.nodes import NodeLoad, Slots
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts
 from owlclaw_ray.store.commands import (
     AppendLedger,
@@ -58,6 +59,16 @@ def families():
         gauges.active_runs({RunStatus.QUEUED: 1}),
         *gauges.pool({"host_1": 1}),
         *labelled(gauges.slots([SlotCounts("openai", 48, 40, 7)]), "node", "a"),
+        gauges.lease_held(held=True),
+        *labelled(
+            [
+                gauges.node_up(up=True),
+                *gauges.node_load(NodeLoad(1, 1, 1, 0.5, 0.001, "")),
+                gauges.tool_slots([Slots("tool_slots", 8.0, 5.0)]),
+            ],
+            "node",
+            "a",
+        ),
         gauges.callbacks_pending(1),
         gauges.callback_attempts(CallbackCounts()),
         *gauges.hatchet(AlarmCounts()),

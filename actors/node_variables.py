@@ -1,0 +1,46 @@
+"""The variables that must be the same on all nodes of a cluster. This module must not import Ray."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from owlclaw_ray.runtime.nodes import NodeVariable
+
+_DIGITS = 12
+
+
+class SharedVariable(Struct, frozen=True):
+    """A variable, and what goes wrong where it differs."""
+
+    name: str
+    why: str
+    secret: bool = False
+
+
+SHARED_VARIABLES = (
+    SharedVariable("RAY_AUTH_MODE", "nodes that ask for no token serve everybody, or are not let in"),
+    SharedVariable("RAY_AUTH_TOKEN", "nodes with another token are not let in after their next start", secret=True),
+    SharedVariable("RAY_health_check_period_ms", "a dead machine is noticed late once this node is the head"),
+    SharedVariable("RAY_health_check_timeout_ms", "a dead machine is noticed late once this node is the head"),
+    SharedVariable("RAY_health_check_failure_threshold", "a dead machine is noticed late once this node is the head"),
+    SharedVariable("RAY_task_events_report_interval_ms", "the head keeps hundreds of MB of this node's tasks"),
+    SharedVariable("RAY_worker_lease_timeout_milliseconds", "short tasks start later on this node"),
+    SharedVariable("RAY_idle_worker_killing_time_threshold_ms", "tool workers end too soon, or too late"),
+    SharedVariable("RAY_SERVE_THROUGHPUT_OPTIMIZED", "requests through this node cost more"),
+)
+"""Those of `node_environment` that nodes are compared by."""
+
+
+def shared_variables(environ: Mapping[str, str], salt: bytes) -> tuple[NodeVariable, ...]:
+    """Return the values in an environment; of secrets hashes, which only those with the same salt can be compared with."""
+    return tuple(NodeVariable(each.name, _shown(each, environ.get(each.name), salt)) for each in SHARED_VARIABLES)
+
+
+def _shown(variable: SharedVariable, value: str | None, salt: bytes) -> str | None:
+    if value is None or not variable.secret:
+        return value
+    return f"hash {hmac.new(salt, value.encode(), hashlib.sha256).hexdigest()[:_DIGITS]}"

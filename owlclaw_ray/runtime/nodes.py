@@ -1,0 +1,137 @@
+"""The machines of a cluster, as somebody sees them who asks."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+
+class NodeState(Enum):
+    """How a node takes part."""
+
+    ACTIVE = "active"
+    JOINING = "joining"
+    """Its root is being started."""
+    DRAINING = "draining"
+    """Ray gives it no new work."""
+    NO_ROOT = "no_root"
+    """It is a node of the Ray cluster, and nothing of the runtime is there."""
+    SILENT = "silent"
+    """Its root does not answer."""
+    LOST = "lost"
+    """Ray gave it up: the machine vanished, or was cut off."""
+
+
+class Versions(Struct, frozen=True):
+    """What a node's processes run on."""
+
+    python: str
+    ray: str
+    owlclaw: str
+    platform: str
+
+
+class Disk(Struct, frozen=True):
+    """A folder, and the bytes of the file system under it. Both are 0 if that does not answer, or the folder is not there."""
+
+    path: str
+    free: int
+    total: int
+
+
+class NodeLoad(Struct, frozen=True):
+    """What a node has to do."""
+
+    hosts: int
+    agents: int
+    """How many are activated."""
+    running: int
+    """How many of them are at work."""
+    memory_used: float
+    """The used share of the machine's memory, or the container's, from 0 to 1."""
+    store_seconds: float | None
+    """How long a small read of the store takes through the node's Keeper, the median of some; None if one failed."""
+    store_problem: str
+
+
+class NodeVariable(Struct, frozen=True):
+    """A variable of the environment that must be the same on all nodes; of a secret one a hash that is another at each question."""
+
+    name: str
+    value: str | None
+
+
+class NodeReport(Struct, frozen=True):
+    """What a root says of its node."""
+
+    versions: Versions
+    memory: int
+    """Bytes."""
+    data_dir: Disk
+    ray_dir: Disk
+    """Where Ray keeps logs, sockets and objects that memory does not hold."""
+    load: NodeLoad
+    variables: tuple[NodeVariable, ...]
+    application: str
+    """A hash of the definitions and of the application's Python files; empty if its folder is not there, or does not answer."""
+
+
+class NodeClock(Struct, frozen=True):
+    """By how many seconds a node's clock is ahead of the server's."""
+
+    skew: float
+    uncertainty: float
+    """The skew is right to so many seconds: half of the shortest round trip."""
+
+
+class Slots(Struct, frozen=True):
+    """A resource of Ray that tool calls take."""
+
+    name: str
+    total: float
+    available: float
+
+
+class NodeView(Struct, frozen=True):
+    """A node of the Ray cluster."""
+
+    node_id: str
+    name: str
+    """The machine's, with a part of the id if it has several nodes: the label `node` of metrics."""
+    address: str
+    head: bool
+    state: NodeState
+    problem: str
+    """Why it is not active, if that is known."""
+    cpus: float
+    slots: tuple[Slots, ...]
+    parts: tuple[str, ...]
+    """The parts of the runtime that live there."""
+    clock: NodeClock | None
+    report: NodeReport | None
+    """None if its root did not answer."""
+
+
+class LeaseView(Struct, frozen=True):
+    """The lease of the store, as this cluster knows it."""
+
+    cluster: str
+    """This cluster."""
+    held: bool
+    generation: int
+    """How often the lease has changed hands; 0 if it is not known."""
+    holder: str
+    """The other cluster that holds it; empty if this one does, or if it is not known."""
+
+
+class ClusterView(Struct, frozen=True):
+    """The nodes, and the lease: None if no other cluster can use the store, or the Directory does not answer."""
+
+    nodes: tuple[NodeView, ...] = ()
+    lease: LeaseView | None = None
+
+
+async def no_cluster() -> ClusterView:
+    """Return what a runtime without Ray says."""
+    return ClusterView()

@@ -1,0 +1,148 @@
+"""Broken clusters, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from owlclaw_ray.runtime.nodes import (
+    ClusterView,
+    Disk,
+    LeaseView,
+    NodeClock,
+    NodeState,
+    NodeVariable,
+    Slots,
+    Versions,
+)
+from serve.cli.cluster_checks import check_cluster
+from serve.cli.findings import Level
+from serve.representations import nodes_body
+from tests.serve.double import LOST, node_view
+
+PARTS = ("root", "keeper", "gateway", "directory", "scheduler")
+GIB = 1024**3
+
+
+def found(*others, lease=None, head=None):
+    """What is said of a cluster of a sound head and these nodes, as (level, subject, message, fix)."""
+    view = ClusterView((head or node_view("alpha", parts=PARTS), *others), lease)
+    return [(each.level, each.subject, each.message, each.fix) for each in check_cluster(nodes_body(view))]
+
+
+def test_of_a_sound_cluster_each_node_is_told_to_be_good():
+    said = found(node_view("beta"), node_view("gamma"))
+
+    assert [(level, subject) for level, subject, _, _ in said] == [
+        (Level.OK, "node alpha"),
+        (Level.OK, "node beta"),
+        (Level.OK, "node gamma"),
+    ]
+    assert said[1][2] == "4 CPUs; root, keeper, gateway; 5 agents on 2 hosts; store 1.0 ms"
+
+
+SLOTLESS = (Slots("tool_slots", 4.0, 4.0), Slots("quick_slots", 0.0, 0.0))
+RAY_260, RAY_261 = (Versions("3.11.9", ray, "1.0.0", "Linux x86_64") for ray in ("2.60.0", "2.61.0"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "told"),
+    [
+        ({"versions": RAY_261}, Level.FAIL, "has Ray 2.61.0, the others have 2.60.0"),
+        ({"versions": replace(RAY_260, python="3.12.1")}, Level.FAIL, "has Python 3.12.1, the others have 3.11.9"),
+        ({"versions": replace(RAY_260, owlclaw="0.9")}, Level.FAIL, "has OwlClaw 0.9, the others have 1.0.0"),
+        ({"versions": replace(RAY_260, platform="Linux aarch64")}, Level.WARN, "is Linux aarch64"),
+        ({"slots": SLOTLESS}, Level.FAIL, "does not offer quick_slots"),
+        ({"variables": (NodeVariable("RAY_AUTH_MODE", None),)}, Level.WARN, "RAY_AUTH_MODE is not set"),
+        (
+            {"variables": (NodeVariable("RAY_AUTH_MODE", "token"), NodeVariable("RAY_AUTH_TOKEN", "hash 2"))},
+            Level.WARN,
+            "RAY_AUTH_TOKEN is hash 2, on the others hash 1",
+        ),
+        ({"store_seconds": None, "store_problem": "no route"}, Level.FAIL, "does not reach the store: no route"),
+        ({"store_seconds": 0.2}, Level.WARN, "a small read of the store takes 200 ms"),
+        ({"clock": NodeClock(2.5, 0.01)}, Level.WARN, "its clock is 2.5 s (±0.010 s) ahead of the server's"),
+        ({"clock": NodeClock(-1.5, 0.01)}, Level.WARN, "its clock is 1.5 s (±0.010 s) behind the server's"),
+        ({"data_dir": Disk("/srv", 3 * GIB, 100 * GIB)}, Level.WARN, "3.0 of 100.0 GiB are free"),
+        ({"ray_dir": Disk("/srv", GIB // 8, 100 * GIB)}, Level.FAIL, "0.1 of 100.0 GiB are free"),
+        ({"data_dir": Disk("/srv", 0, 0)}, Level.FAIL, "the data folder /srv is not there"),
+        ({"memory_used": 0.97}, Level.WARN, "97% of its memory is used"),
+        ({"application": ""}, Level.FAIL, "finds neither definitions nor Python files"),
+        ({"application": "other"}, Level.WARN, "has other definitions or other Python files"),
+        ({"parts": ("root", "gateway")}, Level.FAIL, "has no keeper"),
+        ({"state": NodeState.DRAINING, "problem": "Ray drains it"}, Level.WARN, "leaves: Ray drains it"),
+        ({"state": NodeState.JOINING, "report": None, "clock": None}, Level.WARN, "joins"),
+        ({"state": NodeState.SILENT, "problem": "no answer", "report": None}, Level.FAIL, "no answer"),
+        (
+            {"state": NodeState.NO_ROOT, "problem": "the store is SQLite", "report": None},
+            Level.FAIL,
+            "the store is SQLite",
+        ),
+        (LOST, Level.WARN, "was lost: missed heartbeats"),
+    ],
+)
+def test_a_node_that_differs_or_lacks_something_is_told_with_how_to_mend_it(changes, level, told):
+    said = [each for each in found(node_view("beta", **changes), node_view("gamma")) if each[0] is not Level.OK]
+
+    [(found_level, subject, message, fix)] = said
+    assert (found_level, subject) == (level, "node beta")
+    assert told in message
+    assert fix
+
+
+def test_a_clock_that_is_off_by_less_than_is_known_of_it_is_not_told():
+    assert {each[0] for each in found(node_view("beta", clock=NodeClock(1.4, 0.6)))} == {Level.OK}
+
+
+def test_of_two_nodes_that_differ_the_head_is_right():
+    said = [each for each in found(node_view("beta", versions=RAY_261)) if each[0] is not Level.OK]
+
+    assert [subject for _, subject, _, _ in said] == ["node beta"]
+
+
+def test_a_cluster_without_directory_or_scheduler_is_told():
+    said = found(head=node_view("alpha"))
+
+    assert [message for level, subject, message, _ in said if subject == "cluster"] == [
+        "has no directory",
+        "has no scheduler",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lease", "level", "told"),
+    [
+        (LeaseView("east", held=True, generation=3, holder=""), Level.OK, "(east) runs the agents, generation 3"),
+        (
+            LeaseView("east", held=False, generation=4, holder="west"),
+            Level.OK,
+            "stands by: west runs the agents, generation 4",
+        ),
+        (LeaseView("east", held=False, generation=0, holder=""), Level.WARN, "does not know who does"),
+    ],
+)
+def test_the_lease_is_told(lease, level, told):
+    (found_level, subject, message, _), *_ = found(lease=lease)
+
+    assert (found_level, subject) == (level, "lease")
+    assert told in message
+
+
+def test_the_command_asks_the_runtime_and_prints_what_it_finds(owlclaw):
+    result = owlclaw("doctor", "--cluster")
+    listed = owlclaw("doctor", "--cluster", "--json")
+
+    assert result.exit_code == 1
+    assert "lease: this cluster (east) runs the agents" in result.output
+    assert "node beta: was lost: missed heartbeats" in result.output
+    assert "→" in result.output
+    assert [each["level"] for each in json.loads(listed.output)] == ["OK", "FAIL", "FAIL", "OK", "WARN"]
+
+
+def test_without_a_runtime_the_command_says_how_to_start_one(cli):
+    result = cli("doctor", "--cluster", "--url", "http://127.0.0.1:9")
+
+    assert result.exit_code == 1
+    assert "owlclaw up" in result.output
