@@ -1,14 +1,21 @@
 """What only memories in the store have to do with: a store that does not answer, lost answers, documents that are too large."""
 
 import asyncio
+import itertools
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from owlclaw_ray.errors import NotFoundError, RuntimeUnavailableError, StoreUnavailableError
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.memory import MemoryTextVersion
+from owlclaw_ray.errors import NotFoundError, RuntimeUnavailableError, StoreUnavailableError, UserError
 from owlclaw_ray.ids import RandomIds
+from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.memory import stored_home as module
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.store.commands import CommandFailed
+from owlclaw_ray.testing.store_file import create_store
 from tests.memory.homes import TRADER, Homes, contents, memory
 
 
@@ -17,6 +24,75 @@ def homes(tmp_path, sqlite_url):
     made = Homes(tmp_path, sqlite_url)
     yield made
     made.close()
+
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["append", "append", "append", "edit", "delete", "archive", "copy", "save", "save without", "put"]
+        ),
+        st.integers(0, 7),
+        st.text(alphabet="abc -#\n\\\u5ba2\u6237", min_size=1, max_size=20).filter(str.strip),
+    ),
+    max_size=20,
+)
+
+
+def applied(operation, folders, agent, copies):
+    """Do it, and return what it says; a copy is what a person has open in an editor."""
+    what, number, text = operation
+    try:
+        match what:
+            case "append":
+                with folders.file(agent) as file:
+                    return file.append(memory(number, text)).content
+            case "edit":
+                return folders.edit(agent, f"mem_{number}", text).content
+            case "delete":
+                return folders.delete(agent, f"mem_{number}").content
+            case "archive":
+                return [each.content for each in folders.archive(agent, [f"mem_{number}"])]
+            case "copy":
+                copies.append(folders.text(agent))
+            case "save":
+                return [
+                    each.content
+                    for each in folders.put_text(agent, copies[-1] + b"\n## 2026-03-01\n\nby hand\n\n---\n")
+                ]
+            case "save without":
+                *kept, end = copies[-1].split(b"\n---\n")
+                kept = [*kept[:number], *kept[number + 1 :], end]
+                return [each.content for each in folders.put_text(agent, b"\n---\n".join(kept))]
+            case "put":
+                now = copies[-1]
+                folders.put_text(agent, now.replace(b"a", b"c"), MemoryTextVersion.of(now))
+    except UserError as error:
+        return type(error)
+
+
+@pytest.mark.property
+@given(operations=OPERATIONS)
+def test_property_memories_in_the_store_are_what_they_would_be_in_files(both_homes, operations):
+    in_files, in_store, number = both_homes
+    agent = AgentRef.parse(f"trader:{next(number)}")
+    copies = ([b""], [b""])
+    for operation in operations:
+        said = [
+            applied(operation, folders, agent, kept) for folders, kept in zip((in_files, in_store), copies, strict=True)
+        ]
+        assert said[0] == said[1], operation
+        assert in_files.memories(agent) == in_store.memories(agent), operation
+        assert in_files.archived(agent) == in_store.archived(agent), operation
+
+
+@pytest.fixture(scope="module")
+def both_homes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("both")
+    create_store(folder / "owlclaw.db")
+    stored = Homes(folder / "stored", f"sqlite:///{folder / 'owlclaw.db'}")
+    stored.clock = SystemClock()
+    yield Homes(folder / "files").folders(), stored.folders(), itertools.count()
+    stored.close()
 
 
 class Faulty:

@@ -165,7 +165,7 @@ MUTANTS = (
         8,
         "what is archived is lost",
         "owlclaw_ray/memory/file.py",
-        "if chosen & self._archived_ids.now() or not self._archive.append_unread(moved):",
+        "if chosen & self._archive.ids() or not self._archive.append_unread(moved):",
         "if False:",
         ("tests/memory/test_file.py",),
     ),
