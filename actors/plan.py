@@ -107,6 +107,8 @@ class RuntimePlan(Struct, frozen=True):
     """What models cost, before what is known of them, likewise."""
     tracing: TracingOptions | None = None
     """None: traces are not exported, and there is no exporter."""
+    shared_files: tuple[str, ...] = ()
+    """What agents have in files of the data folder, which all nodes must then share."""
 
     @property
     def namespace(self) -> str:

@@ -27,8 +27,9 @@ from actors.liveness import CHECK_INTERVAL, LivenessMonitor
 from actors.logs import configure
 from actors.mcp_pool import McpPoolActor
 from actors.model_gateway import ModelGatewayActor
+from actors.node_files import check_files, files_of
 from actors.node_report import NodeInspector
-from actors.nodes import living_nodes
+from actors.nodes import Node, living_nodes
 from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import (
     DIRECTORY,
@@ -42,6 +43,7 @@ from actors.remote import (
     KnownActors,
     PartName,
     full_name,
+    here,
     kill,
     make,
     named,
@@ -61,6 +63,7 @@ _SERVE = "serve"
 """The namespace of Ray Serve's actors: it restarts those that died, and those that are stuck late or never."""
 _LOOKS_PER_WARNING = 15
 """How rarely a node whose store serves no other looks whether there are others."""
+_UNFIT_SECONDS = 30.0
 _AHEAD = 1
 """Hosts that a root makes before anybody asks, if it was restarted: those of the root that died ended with it."""
 
@@ -78,6 +81,10 @@ class RootActor(RemoteActor):
         self._plan, self._tools, self._hatchet = plan, tuple(tools), hatchet
         self._ids = RandomIds()
         self._hosts: dict[str, AgentHandle] = {}
+        self._clock = SystemClock()
+        self._joining: dict[str, asyncio.Task[None]] = {}
+        self._unfit: dict[str, float] = {}
+        """Nodes that lack files, and when they are asked again."""
         self._births = asyncio.Semaphore(os.cpu_count() or 1)
         """A birth is seconds of processor time: more of them at once than cores would only make the first host come later."""
         self._ahead = [self._host() for _ in range(_AHEAD)] if restarted() else []
@@ -187,8 +194,26 @@ class RootActor(RemoteActor):
                 )
             return
         for node in nodes:
+            if node.node_id in self._joining or self._clock.monotonic() < self._unfit.get(node.node_id, 0.0):
+                continue
             if full_name(ROOT, node.node_id) not in present:
-                make_root(self._plan, self._tools, self._hatchet, node.node_id)
+                own = next(each for each in nodes if each.node_id == here())
+                self._joining[node.node_id] = asyncio.create_task(self._join(own, node))
+
+    async def _join(self, own: Node, new: Node) -> None:
+        """Have a node take part that has the files that this one has; if it has not, the log says why, and it is asked again later."""
+        try:
+            problems = await asyncio.to_thread(check_files, files_of(self._plan), [own, new])
+            for each in problems:
+                logger.error("node %s is left idle: %s; %s", new.host, each.what, each.fix)
+            if problems:
+                self._unfit[new.node_id] = self._clock.monotonic() + _UNFIT_SECONDS
+            else:
+                make_root(self._plan, self._tools, self._hatchet, new.node_id)
+        except RuntimeUnavailableError as error:
+            logger.warning("node %s: %s", new.host, error)
+        finally:
+            del self._joining[new.node_id]
 
     def _host(self) -> tuple[str, AgentHandle]:
         host_id = self._ids.make("host")

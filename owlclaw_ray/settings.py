@@ -429,6 +429,11 @@ class Settings(FileSettings):
         return self.artifacts.limit_bytes if home == "database" else None
 
     @property
+    def kept_in_files(self) -> tuple[str, ...]:
+        """What agents have in files of data_dir: a cluster whose nodes do not share that folder must not have any of it."""
+        return ("memories", *(("artifacts",) if self.stored_artifact_bytes is None else ()))
+
+    @property
     def run_limits(self) -> Limits:
         """Limits of a run whose definition sets none."""
         return self.limits.over(Limits())

@@ -261,7 +261,8 @@ def _start(
     from ray import serve as ray_serve
 
     from actors.cluster import Cluster, start_ray
-    from actors.nodes import check_nodes, is_connected
+    from actors.node_files import check_files, files_of
+    from actors.nodes import check_nodes, is_connected, living_nodes
     from actors.secrets import hand_over
     from serve.deployment import ingress
     from serve.runtime_plan import hatchet_plan, plan_of, slots_of
@@ -288,6 +289,8 @@ def _start(
     nodes = check_nodes(settings.store_url)
     announce(f"Ray is up ({time.monotonic() - started:.1f} s); starting the store and the agents …")
     plan = plan_of(settings, DRAIN_SECONDS, prepared.tracing)
+    if problems := check_files(files_of(plan), living_nodes()):
+        raise ConfigurationError(problems)
     cluster = Cluster(plan, prepared.tools, hatchet_plan(settings))
     [port] = [http.port] if front is None else free_ports(1)
     ray_serve.start(

@@ -52,6 +52,7 @@ def plan_of(settings: Settings, drain_seconds: float, tracing: TracingOptions | 
             has_mcp=settings.mcp_options is not None,
         ),
         store_url=settings.store_url,
+        shared_files=settings.kept_in_files,
         defaults=settings.defaults,
         placement=Placement(
             warm=actors.warm,
