@@ -111,9 +111,7 @@ def _validator(api_version, kind):
     [text] = [text for path in Path(CRDS).glob("*.yaml") if f"\n    kind: {kind}\n" in (text := path.read_text())]
     definition = yaml.load(text, yaml.CSafeLoader)
     version = api_version.rpartition("/")[2]
-    [schema] = [
-        each["schema"]["openAPIV3Schema"] for each in definition["spec"]["versions"] if each["name"] == version
-    ]
+    [schema] = [each["schema"]["openAPIV3Schema"] for each in definition["spec"]["versions"] if each["name"] == version]
     made = strict(schema)
     made["properties"]["metadata"] = {"type": "object"}
     return Draft202012Validator(made)
