@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 IDLE_WORKER_SECONDS = 300
 """How long a tool worker beyond those that are always kept stays without work: making one costs as much as keeping it for some minutes."""
 
@@ -71,3 +74,19 @@ def ray_environment(warm_workers: int, *, alone: bool, json_logs: bool = False) 
 def node_environment(warm_workers: int, *, json_logs: bool) -> dict[str, str]:
     """Return what must be in the environment of `ray start` on each machine of a cluster, with the parameters of `ray_environment`."""
     return ray_environment(warm_workers, alone=False, json_logs=json_logs) | _OF_A_CLUSTER
+
+
+def token_file(environ: Mapping[str, str]) -> Path:
+    """Return where Ray looks for the token of a cluster, if no variable holds it."""
+    written = environ.get("RAY_AUTH_TOKEN_PATH")
+    return Path(written) if written else Path.home() / ".ray" / "auth_token"
+
+
+def attached_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what must be in the environment of a driver of a cluster that is there: whoever has its token shows it.
+
+    So does `ray start`. What somebody has set stays as it is.
+    """
+    if "RAY_AUTH_MODE" in environ:
+        return {}
+    return {"RAY_AUTH_MODE": "token"} if environ.get("RAY_AUTH_TOKEN") or token_file(environ).is_file() else {}

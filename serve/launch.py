@@ -338,7 +338,7 @@ def _make_environment(warm_workers: int, front: Front | None, *, json_logs: bool
 
     Return the secrets, which our processes get in another way. A Ray cluster that is already running has its own environment.
     """
-    from actors.environment import ray_environment
+    from actors.environment import attached_environment, ray_environment
     from actors.secrets import erase, kept_back, shut
 
     environment = os.environ  # noqa: TID251 - Ray reads its settings from the environment only
@@ -353,6 +353,8 @@ def _make_environment(warm_workers: int, front: Front | None, *, json_logs: bool
         for name in secrets:
             del environment[name]
         environment |= front.environment
+    else:
+        environment |= attached_environment(environment)
     environment |= ray_environment(warm_workers, alone=front is not None, json_logs=json_logs)
     return secrets
 

@@ -168,10 +168,11 @@ def _parted(address: str) -> tuple[str, int]:
 
 def _check_token(environ: Mapping[str, str]) -> None:
     """Raise ConfigurationError if whoever reaches the cluster is to show a token, and there is none to compare it with."""
+    from actors.environment import token_file
+
     if environ["RAY_AUTH_MODE"] != "token" or environ.get("RAY_AUTH_TOKEN"):
         return
-    written = environ.get("RAY_AUTH_TOKEN_PATH")
-    path = Path(written) if written else Path.home() / ".ray" / "auth_token"
+    path = token_file(environ)
     try:
         found = path.read_text().strip()
     except OSError as error:

@@ -256,11 +256,7 @@ def test_a_runtime_on_the_head_uses_both_machines_and_its_runs_complete(machines
             joined = worker.node("--address", f"{HEAD}:{PORT}", "--folder", str(app))
             assert STARTED in said_until(joined, STARTED)
             owlclaw(head, app, "init")
-            variables = {
-                "RAY_AUTH_MODE": "token",
-                "OWLCLAW_RAY__ADDRESS": f"{HEAD}:{PORT}",
-                "OWLCLAW_STORE_URL": server.url(),
-            }
+            variables = {"OWLCLAW_RAY__ADDRESS": f"{HEAD}:{PORT}", "OWLCLAW_STORE_URL": server.url()}
             runtime = head.start("-m", "owlclaw_ray", "up", folder=app, **variables)
 
             said = said_until(runtime, "ready in")
