@@ -11,8 +11,7 @@ from string import Template
 import pytest
 from ray._private.ray_constants import RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S
 
-from owlclaw_ray.settings import load_settings
-from owlclaw_ray.settings import ShutdownSettings
+from owlclaw_ray.settings import ShutdownSettings, load_settings
 from serve.launch import INTERRUPTED
 from tests.docs.shell import check_owlclaw
 from tests.docs.snippets import ROOT
