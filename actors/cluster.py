@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import ray
 from ray._private import parameter  # no public name
 from ray.actor import ActorHandle
+from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 from ray.job_config import JobConfig
 from typing_extensions import override
 
@@ -34,7 +38,7 @@ from actors.remote import (
     find,
     kill,
 )
-from actors.root import RootActor, make_root
+from actors.root import make_root
 from actors.tool_task import slot_resources
 from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.domain.tool import ToolDefinition
@@ -44,6 +48,8 @@ NAMESPACE = "owlclaw"
 _STORE_SECONDS = 120.0
 _STOP_MARGIN = 15.0
 _PAUSE = 0.5
+_STARTED, _KV = b"started", b"owlclaw"
+"""Where Ray's control store has what the runtime was started with."""
 
 A = TypeVar("A")
 
@@ -110,9 +116,22 @@ def _without_monitors() -> Iterator[None]:
 class Cluster:
     """The actors of one runtime, seen from the process that started them."""
 
-    def __init__(self, plan: RuntimePlan, tools: Sequence[ToolDefinition], hatchet: HatchetPlan | None = None) -> None:
+    def __init__(
+        self,
+        plan: RuntimePlan,
+        tools: Sequence[ToolDefinition],
+        hatchet: HatchetPlan | None = None,
+        *,
+        adopt: str = "",
+    ) -> None:
+        """Start the runtime. One that runs already is stopped first, unless whoever started it gave the same name to `adopt` and all
+        else is the same: that one is taken over.
+        """
         self._plan = plan
-        self._stop_previous()
+        digest = _digest(adopt, plan, tools, hatchet) if adopt else b""
+        if not adopt or _internal_kv_get(_STARTED, namespace=_KV) != digest:
+            self._stop_previous()
+        _internal_kv_put(_STARTED, digest, overwrite=True, namespace=_KV)
         self._root = make_root(plan, tools, hatchet)
 
     def wait_for_store(self) -> None:
@@ -147,19 +166,15 @@ class Cluster:
         keepers = [NamedActor(KEEPER, self._plan.namespace, node) for node in nodes]
         pools = [NamedActor(MCP_POOL, self._plan.namespace, node) for node in nodes if self._has_pool(node)]
         self._ask_each(roots, lambda root: root.retire())
+        ending = [actor for part in (ROOT, *PARTS) for actor in self._found(part, nodes)]
         self._ask_each([self._part(SCHEDULER)], lambda scheduler: scheduler.stop())
         self._ask_each([self._part(DIRECTORY)], lambda directory: directory.stop(grace))
         self._ask_each(keepers, lambda keeper: keeper.stop())
         if find(EXPORTER, self._plan.namespace) is not None:
             self._ask_each([self._part(EXPORTER)], lambda exporter: exporter.stop())
         self._ask_each(pools, lambda pool: pool.stop())
-        for root in self._roots():
-            kill(root)
-        for node in nodes:
-            for part in PARTS:
-                actor = find(part, self._plan.namespace, node)
-                if actor is not None:
-                    kill(actor)
+        for actor in ending:
+            kill(actor)
 
     def _stop_previous(self) -> None:
         """Stop a runtime that outlived the process which started it, as it can on a cluster that was there before."""
@@ -172,14 +187,14 @@ class Cluster:
 
     def _is_still_running(self) -> bool:
         nodes = [node.node_id for node in living_nodes()]
-        return any(find(part, self._plan.namespace, node) is not None for part in (ROOT, *PARTS) for node in nodes)
+        return any(self._found(part, nodes) for part in (ROOT, *PARTS))
 
     def _has_pool(self, node_id: str) -> bool:
         return find(MCP_POOL, self._plan.namespace, node_id) is not None
 
-    def _roots(self) -> list[ActorHandle[RootActor]]:
-        found = [find(ROOT, self._plan.namespace, node.node_id) for node in living_nodes()]
-        return [root for root in found if root is not None]
+    def _found(self, part: PartName[A], nodes: Sequence[str]) -> list[ActorHandle[A]]:
+        found = [find(part, self._plan.namespace, node) for node in nodes]
+        return [actor for actor in found if actor is not None]
 
     def _ask_each(self, parts: Sequence[NamedActor[A]], question: Callable[[A], Awaitable[object]]) -> None:
         for part in parts:
@@ -190,3 +205,9 @@ class Cluster:
 
     def _part(self, name: PartName[A]) -> NamedActor[A]:
         return NamedActor(name, self._plan.namespace)
+
+
+def _digest(*parts: object) -> bytes:
+    """Return what differs if any of the parts does, or the version of this package; the order of sets makes no difference."""
+    encoded = msgspec.msgpack.encode((version("owlclaw-ray"), parts), order="deterministic", enc_hook=str)
+    return hashlib.sha256(encoded).hexdigest().encode()

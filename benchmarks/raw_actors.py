@@ -68,7 +68,7 @@ async def run_dedicated(folder: Path, agents: int) -> None:
     from owlclaw_ray.settings import load_settings
     from serve.runtime_plan import plan_of
 
-    runtime = ray_runtime(plan_of(load_settings(folder, {}), 1.0))
+    runtime = ray_runtime(plan_of(load_settings(folder, {})))
     trigger = Trigger(TriggerKind.API)
     for number in range(agents):
         agent = AgentRef.parse(f"dedicated:memory{number}")

@@ -128,7 +128,7 @@ class ToolCaller:
         from owlclaw_ray.tools.composition import declared_tools
         from serve.runtime_plan import plan_of
 
-        plan = plan_of(load_settings(Path(folder), {}), 1.0)
+        plan = plan_of(load_settings(Path(folder), {}))
         definitions = declared_tools(load_app(plan.worker.app_path, Path(folder)).sources())
         self._calls = Calls(
             TaskToolRunner(plan.worker, SystemClock(), plan.slots), {each.name: each for each in definitions}

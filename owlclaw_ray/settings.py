@@ -336,6 +336,13 @@ class RaySettings(Section):
     num_cpus: Count | None = None
 
 
+class ShutdownSettings(Section):
+    """How the runtime stops, and how a drain does."""
+
+    grace_seconds: Annotated[float, Field(ge=0, le=3_600)] = 60.0
+    """How long runs under way may go on; then they are left where they are, for whoever runs their agents next."""
+
+
 class LogSettings(Section):
     """The log."""
 
@@ -377,6 +384,7 @@ class FileSettings(Section):
     ledger: LedgerSettings = Field(default_factory=LedgerSettings)
     tracing: TracingSettings = Field(default_factory=TracingSettings)
     ray: RaySettings = Field(default_factory=RaySettings)
+    shutdown: ShutdownSettings = Field(default_factory=ShutdownSettings)
     log: LogSettings = Field(default_factory=LogSettings)
 
     @field_validator("budgets")

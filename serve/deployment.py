@@ -40,12 +40,19 @@ def log_here(plan: LogPlan) -> None:
 
 
 def ingress(
-    plan: RuntimePlan, http: HttpSettings, hosts: Collection[str] = (), *, alone: bool, replicas: int = 1
+    plan: RuntimePlan,
+    http: HttpSettings,
+    hosts: Collection[str] = (),
+    *,
+    alone: bool,
+    replicas: int = 1,
+    beside: Collection[Application] = (),
 ) -> Application:
     """Return the application to run with Serve. The replica builds the API itself, so only the plan travels.
 
     `hosts`: names by which requests may call the server beside those of the settings.
     `alone`: this node is the whole cluster, and its replica keeps to the loopback interface.
+    `beside`: what else the application consists of.
     """
     streams = -(-connections(http.streams).streams // replicas)
 
@@ -74,4 +81,4 @@ def ingress(
         health_check_period_s=_CHECK_INTERVAL,
         ray_actor_options={"num_cpus": 0},
     )(ray_serve.ingress(api)())
-    return deployment.bind()
+    return deployment.bind(*beside)

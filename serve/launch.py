@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from actors.cluster import Cluster
     from owlclaw_ray.settings import Settings
 
-DRAIN_SECONDS = 10.0
 RAY_LOG = "ray.log"
 """In data_dir: what Ray and Serve print in the process that started them."""
 LOGS = "logs"
@@ -220,6 +219,7 @@ def _tell_findings(prepared: PreparedServer, announce: Announce) -> None:
 
 def _serve(prepared: PreparedServer, life: ServerLifecycle) -> int:
     settings, signals = prepared.settings, life.signals
+    grace = settings.shutdown.grace_seconds
     life.front = front = _front(settings, life) if settings.ray.address is None else None
     json_logs = settings.log.format == "json"
     secrets = _make_environment(settings.tools.warm, front, json_logs=json_logs)
@@ -235,9 +235,9 @@ def _serve(prepared: PreparedServer, life: ServerLifecycle) -> int:
     last: list[StopStep] = []
     try:
         cluster = _start(prepared, life, front, watch, secrets)
-        last.append(StopStep("draining runs", cluster.stop, DRAIN_SECONDS + _DRAIN_MARGIN))
+        last.append(StopStep("draining runs", cluster.stop, grace + _DRAIN_MARGIN))
         signals.asked.wait()
-        life.announce(f"stopping: runs have {DRAIN_SECONDS:.0f} s to finish, the others resume at the next start …")
+        life.announce(f"stopping: runs have {grace:g} s to finish, the others resume at the next start …")
     finally:
         signals.only_note()
         if front is not None:
@@ -288,7 +288,7 @@ def _start(
         watch.cluster(is_connected)
     nodes = check_nodes(settings.store_url)
     announce(f"Ray is up ({time.monotonic() - started:.1f} s); starting the store and the agents …")
-    plan = plan_of(settings, DRAIN_SECONDS, prepared.tracing)
+    plan = plan_of(settings, prepared.tracing)
     if problems := check_files(files_of(plan), living_nodes()):
         raise ConfigurationError(problems)
     cluster = Cluster(plan, prepared.tools, hatchet_plan(settings))

@@ -27,7 +27,7 @@ def slots_of(settings: Settings) -> ToolSlots:
     )
 
 
-def plan_of(settings: Settings, drain_seconds: float, tracing: TracingOptions | None = None) -> RuntimePlan:
+def plan_of(settings: Settings, tracing: TracingOptions | None = None) -> RuntimePlan:
     """Return the plan of a runtime with these settings."""
     actors, models = settings.actors, settings.models
     return RuntimePlan(
@@ -69,7 +69,7 @@ def plan_of(settings: Settings, drain_seconds: float, tracing: TracingOptions | 
             attempts=models.attempts, base=models.backoff_seconds, cap=models.backoff_limit_seconds
         ),
         catch_up_seconds=settings.schedules.catch_up_window_seconds,
-        drain_seconds=drain_seconds,
+        drain_seconds=settings.shutdown.grace_seconds,
         redact=settings.ledger.redact,
         model_workers_max=models.workers_max,
         mcp=settings.mcp_options,

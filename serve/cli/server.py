@@ -50,7 +50,7 @@ def down(
     folder: FolderOption = HERE,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0, help="Seconds to wait for the end; after that it is killed.")
-    ] = 120.0,
+    ] = 180.0,
 ) -> None:
     """Stop the runtime of a folder: it finishes or hands over what it has accepted, then ends."""
     from owlclaw_ray.configuration.server_location import find_runtime

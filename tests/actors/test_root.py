@@ -29,7 +29,7 @@ async def test_the_engines_token_is_told_to_the_scheduler_alone(told, tmp_path):
     (tmp_path / "agents").mkdir()
     settings = load_settings(tmp_path, {TOKEN_VARIABLE: TOKEN})
 
-    root = RootActor(plan_of(settings, 1.0), (), hatchet_plan(settings))
+    root = RootActor(plan_of(settings), (), hatchet_plan(settings))
     await root.retire()
 
     assert told.keys() > {"AgentActor", "KeeperActor", "ModelGatewayActor"}

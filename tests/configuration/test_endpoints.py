@@ -41,7 +41,7 @@ def test_settings_and_plans_know_the_variables_of_keys_and_not_the_keys(tmp_path
         tmp_path, "    openai: {api_base: 'http://office', api_key_env: OFFICE_KEY}\n", OFFICE_KEY="sk-office-1"
     )
 
-    plan = plan_of(found, 1.0)
+    plan = plan_of(found)
 
     assert plan.worker.embedding.endpoints == plan.defaults.endpoints == found.models.endpoints
     assert "sk-office-1" not in repr(found) + repr(plan)

@@ -36,6 +36,7 @@ from owlclaw_ray.memory.file import MERGED_IDS, MERGED_TEXTS
 from owlclaw_ray.memory.lance.table import MAX_FRAGMENTS, MAX_UNINDEXED, Session
 from owlclaw_ray.runs.memory_preload import MAX_QUERY_CHARACTERS, MAX_VALUES
 from owlclaw_ray.schedules.cron import MACROS
+from owlclaw_ray.settings import ShutdownSettings
 from owlclaw_ray.tools.agents.toolset import DeclaredAgentTools
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.code.options import CodeOptions
@@ -44,7 +45,7 @@ from owlclaw_ray.tools.declarative.tool import ToolFile
 from owlclaw_ray.tools.large_output import INLINE_BYTES
 from owlclaw_ray.wire import ScheduleRequest
 from serve.cli.entry import build_cli
-from serve.launch import DRAIN_SECONDS, LOGS, RAY_LOG
+from serve.launch import LOGS, RAY_LOG
 from serve.pid_file import NAME as PID_FILE
 from serve.problems import _RULES, unexpected
 from tests.docs.settings_rows import setting_rows, shown
@@ -282,7 +283,7 @@ def test_limits_are_those_of_the_code():
     assert agents.count(f"At most {MAX_BYTES // 1024} KiB.") == 2
     assert f"At most {MAX_SKILL_BYTES // 1024} KiB." in agents
     assert f"Over {INLINE_BYTES // 1024} KiB they are stored" in agents
-    assert f"get {DRAIN_SECONDS:.0f} seconds to end" in operations
+    assert f"get {ShutdownSettings().grace_seconds:.0f} seconds to end" in operations
     assert MIN_SECRET_CHARACTERS == 6
     assert "from six characters on" in prose("docs/ledger.md")
     assert all(f"`{name}`" in operations for name in (LOGS, PID_FILE, RAY_LOG))

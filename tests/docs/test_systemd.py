@@ -11,8 +11,8 @@ from string import Template
 import pytest
 from ray._private.ray_constants import RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S
 
-from owlclaw_ray.settings import load_settings
-from serve.launch import DRAIN_SECONDS, INTERRUPTED
+from owlclaw_ray.settings import ShutdownSettings, load_settings
+from serve.launch import INTERRUPTED
 from tests.docs.shell import check_owlclaw
 from tests.docs.snippets import ROOT
 
@@ -104,5 +104,5 @@ def test_the_runtime_ends_before_its_head_does_and_has_time_to_hand_runs_over():
     assert (runtime["Unit"]["Requires"], runtime["Unit"]["After"]) == (HEAD, HEAD)
     assert runtime["Service"]["Restart"] == "on-failure"
     assert runtime["Service"]["RestartPreventExitStatus"] == str(INTERRUPTED)
-    assert int(runtime["Service"]["TimeoutStopSec"]) > DRAIN_SECONDS + 25 + 20 + 20
+    assert int(runtime["Service"]["TimeoutStopSec"]) > ShutdownSettings().grace_seconds + 25 + 20 + 20
     assert unit(NODE)["Unit"]["Conflicts"] == HEAD

@@ -58,7 +58,12 @@ class Installation:
         self.folder = folder
         [self.port] = free_ports(1)
         (folder / "trial_app.py").write_text(APP)
-        settings = {"app": "trial_app:app", "http": {"port": self.port}, "actors": {"warm": 1}}
+        settings = {
+            "app": "trial_app:app",
+            "http": {"port": self.port},
+            "actors": {"warm": 1},
+            "shutdown": {"grace_seconds": 10},
+        }
         (folder / "owlclaw.yaml").write_text(yaml.safe_dump(settings))
         self.process: subprocess.Popen[str] | None = None
         self.said: list[str] = []

@@ -95,13 +95,13 @@ def test_a_source_that_delivers_to_heartbeats_says_nothing_of_runs(tmp_path):
 def test_webhooks_are_kept_for_ever_unless_they_have_days(tmp_path):
     thirty = SOURCE.replace("webhooks:\n", "webhooks:\n  retention_days: 30\n")
 
-    assert [plan_of(load(tmp_path, text), 1.0).webhook_days for text in (SOURCE, thirty)] == [0, 30]
+    assert [plan_of(load(tmp_path, text)).webhook_days for text in (SOURCE, thirty)] == [0, 30]
 
 
 def test_plans_and_settings_hold_no_secrets(tmp_path):
     settings = load(tmp_path, SOURCE)
 
-    shown = repr(settings) + repr(plan_of(settings, 1.0)) + repr(filled_sources(settings.webhook_sources, ENVIRON))
+    shown = repr(settings) + repr(plan_of(settings)) + repr(filled_sources(settings.webhook_sources, ENVIRON))
     assert not any(secret in shown for secret in ENVIRON.values())
 
 

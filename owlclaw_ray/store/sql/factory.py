@@ -10,7 +10,7 @@ from owlclaw_ray.store.sql.databases import Database, PostgresqlDatabase, Sqlite
 from owlclaw_ray.store.sql.failures import FAILURES, explain
 from owlclaw_ray.store.sql.locations import Location, locate, prepare_file
 from owlclaw_ray.store.sql.migrations import FIRST, HEAD
-from owlclaw_ray.store.sql.migrator import NewerSchemaError, OldSchemaError, migrate, revision_of
+from owlclaw_ray.store.sql.migrator import NewerSchemaError, OldSchemaError, check_newer, migrate, revision_of
 from owlclaw_ray.store.sql.sql_store import SqlStore
 from owlclaw_ray.store.sql.sqlite_files import GONE
 
@@ -74,7 +74,13 @@ async def open_existing(url: str) -> SqlStore:
     if revision is not None and revision < FIRST:
         await database.close()
         raise _old_schema(location, revision)
-    if revision != HEAD:
+    if revision is not None and revision > HEAD:
+        try:
+            await database.read(check_newer, revision)
+        except NewerSchemaError as error:
+            await database.close()
+            raise _opening_error(location, error) from error
+    elif revision != HEAD:
         await database.close()
         raise location.wrong(
             f"its schema is {revision or 'not there'}, and this version of owlclaw-ray reads {HEAD}",
@@ -95,7 +101,7 @@ def _opening_error(location: Location, error: BaseException) -> OwlClawError:
     if isinstance(error, OldSchemaError):
         return _old_schema(location, str(error))
     if isinstance(error, NewerSchemaError):
-        return location.wrong("the database was made by a newer version of owlclaw-ray", "install that version")
+        return location.wrong(str(error), "install that version, or name another database")
     original = error.orig if isinstance(error, DBAPIError) else error
     if location.path is not None:
         return _file_error(location, explain(error))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
 from owlclaw_ray.store.sql.ledger_guard import restore_guards
-from owlclaw_ray.store.sql.migrations import FIRST, HEAD
+from owlclaw_ray.store.sql.migrations import FIRST, HEAD, OLDEST
 
+_TABLE = "schema_compatibility"
 _LOCK = 0x6F776C636C6177
 """The advisory lock under which PostgreSQL databases are migrated."""
 
 
 class NewerSchemaError(Exception):
-    """The database has a revision that this version of the package does not know."""
+    """The database has a revision that this version of the package does not know, and may not work on. The message says which."""
 
 
 class OldSchemaError(Exception):
@@ -24,7 +26,7 @@ class OldSchemaError(Exception):
 def migrate(connection: Connection) -> list[str]:
     """Migrate to HEAD inside the connection's transaction, and put back the ledger's guards; return those that were missing.
 
-    Raises NewerSchemaError and OldSchemaError.
+    A newer revision is left as it is if its migrations say that this version may work on it. Raises NewerSchemaError and OldSchemaError.
 
     Whoever comes at the same time waits and finds the work done: on SQLite the transaction holds the write lock, on
     PostgreSQL it takes an advisory lock. Alembic is imported only if there is something to do.
@@ -34,8 +36,11 @@ def migrate(connection: Connection) -> list[str]:
     revision = revision_of(connection)
     if revision is not None and revision < FIRST:
         raise OldSchemaError(revision)
-    if revision != HEAD:
+    if revision is not None and revision > HEAD:
+        check_newer(connection, revision)
+    elif revision != HEAD:
         _upgrade(connection)
+        _note_oldest(connection)
     return restore_guards(connection)
 
 
@@ -46,17 +51,33 @@ def revision_of(connection: Connection) -> str | None:
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
 
 
+def check_newer(connection: Connection, revision: str) -> None:
+    """Raise NewerSchemaError unless the database says that runtimes of this version may work on its newer revision."""
+    oldest, migrated_by = None, "a newer version"
+    if inspect(connection).has_table(_TABLE):
+        row = connection.execute(text(f"SELECT oldest, migrated_by FROM {_TABLE} WHERE id = 1")).one_or_none()  # noqa: S608
+        if row is not None:
+            oldest, migrated_by = row
+    if oldest is None or oldest > HEAD:
+        window = f", which takes runtimes of schema {oldest} or newer" if oldest else ""
+        raise NewerSchemaError(
+            f"owlclaw-ray {migrated_by} migrated the database to schema {revision}{window}; this version has schema {HEAD}"
+        )
+
+
+def _note_oldest(connection: Connection) -> None:
+    connection.execute(text(f"DELETE FROM {_TABLE}"))  # noqa: S608
+    connection.execute(
+        text(f"INSERT INTO {_TABLE} (id, oldest, migrated_by) VALUES (1, :oldest, :version)"),  # noqa: S608
+        {"oldest": OLDEST, "version": version("owlclaw-ray")},
+    )
+
+
 def _upgrade(connection: Connection) -> None:
     from alembic import command
     from alembic.config import Config
-    from alembic.util import CommandError
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = connection
-    try:
-        command.upgrade(config, "head")
-    except CommandError as error:
-        if "Can't locate revision" in str(error):
-            raise NewerSchemaError(str(error)) from error
-        raise
+    command.upgrade(config, "head")

@@ -374,6 +374,15 @@ artifact_parts = Table(
 )
 """The contents of artifacts, and of those of which not all parts are there yet."""
 
+schema_compatibility = Table(
+    "schema_compatibility",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("oldest", Text, nullable=False),
+    Column("migrated_by", Text, nullable=False),
+)
+"""The oldest schema whose runtimes may work on this database, and the version that migrated it, in one row."""
+
 active_run = runs.c.status.in_([QUEUED, RUNNING, WAITING])
 """Spelt as in the index runs_active, which serves it, also together with a narrower condition."""
 small_payload = case((func.length(runs.c.payload) <= LARGE, runs.c.payload)).label("payload")

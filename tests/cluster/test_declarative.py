@@ -1,0 +1,159 @@
+"""The runtime as an application of Ray Serve: built from a configuration file, served by Serve's own proxy, drained when it is deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+import yaml
+from ray.serve.schema import ServeDeploySchema
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from owlclaw_ray.errors import ConfigurationError
+from serve.declarative import application
+from serve.loopback import free_ports
+from tests.docs.snippets import ROOT
+from tests.e2e.conftest import _environment
+
+CONFIG = ROOT / "deploy" / "serve" / "config.yaml"
+_SCENARIO = """
+import json, os, sys, time
+from actors.environment import ray_environment
+os.environ.update(ray_environment(1, alone=True))
+import ray
+from ray import serve as ray_serve
+from actors.plan import ToolSlots
+from actors.remote import find_all
+from actors.tool_task import slot_resources
+from owlclaw_ray.client import SyncClient
+from serve.declarative import application
+
+config, store, port, scratch = sys.argv[1:]
+args = {"config": config, "variables": {"OWLCLAW_STORE_URL": store, "OWLCLAW_SHUTDOWN__GRACE_SECONDS": 4}}
+ray.init(
+    address="local", num_cpus=2, resources=slot_resources(ToolSlots(2)), include_dashboard=False, log_to_driver=False, _temp_dir=scratch
+)
+http = {"host": "127.0.0.1", "port": int(port), "location": "HeadOnly"}
+ray_serve.start(http_options=http, logging_config={"log_level": "WARNING", "enable_access_log": False})
+client = SyncClient("http://127.0.0.1:" + port, timeout=60, attempts=10)
+
+def keeper():
+    [handle] = [actor for name, actor in find_all("owlclaw").items() if name.startswith("keeper")]
+    return handle._actor_id.hex()
+
+def over(run_id):
+    while (run := client.run(run_id, events=True))["status"] not in ("completed", "failed", "cancelled"):
+        time.sleep(0.1)
+    return {"status": run["status"], "resumed": sum(event["kind"] == "run_resumed" for event in run["events"])}
+
+def until_started(run_id):
+    while not any(event["kind"] == "run_started" for event in client.run(run_id, events=True)["events"]):
+        time.sleep(0.05)
+
+told = {}
+ray_serve.run(application(args), name="owlclaw", route_prefix="/")
+told["quick"] = over(client.submit("quick")["run_id"])
+
+before = keeper()
+[steward] = [actor for name, actor in find_all("serve").items() if "steward" in name]
+ray.kill(steward)
+while not any("steward" in name and actor != steward for name, actor in find_all("serve").items()):
+    time.sleep(0.1)
+while ray_serve.status().applications["owlclaw"].status != "RUNNING":
+    time.sleep(0.1)
+told["taken over"] = keeper() == before
+
+brief, patient = client.submit("brief")["run_id"], client.submit("patient")["run_id"]
+until_started(brief)
+until_started(patient)
+ray_serve.delete("owlclaw")
+told["left"] = sorted(find_all("owlclaw"))
+print(json.dumps(told), flush=True)
+input()
+ray_serve.run(application(args), name="owlclaw", route_prefix="/")
+print(json.dumps({"brief": over(brief), "patient": over(patient)}), flush=True)
+ray_serve.shutdown()
+ray.shutdown()
+"""
+
+
+def define(folder: Path, name: str, *turns: dict[str, object]) -> None:
+    agent = folder / "agents" / name
+    agent.mkdir(parents=True)
+    (agent / "SOUL.md").write_text("You are calm.")
+    (agent / "IDENTITY.md").write_text("# Trial\n\n## My Capabilities\n- look\n")
+    (agent / "script.yaml").write_text(yaml.safe_dump({"rules": [{"turns": list(turns)}]}))
+    (agent / "agent.yaml").write_text("model: scripted:script.yaml\n")
+
+
+async def lease(url: str) -> tuple[str, int]:
+    engine = create_async_engine(url.replace("postgresql://", "postgresql+asyncpg://"))
+    async with engine.connect() as connection:
+        row = (await connection.execute(text("SELECT cluster, generation FROM cluster_lease"))).one()
+    await engine.dispose()
+    return row.cluster, row.generation
+
+
+def test_the_example_is_a_configuration_of_serve_with_arguments_that_the_entry_takes(tmp_path):
+    deployed = ServeDeploySchema.model_validate(yaml.safe_load(CONFIG.read_text()))
+
+    [written] = deployed.applications
+    assert written.import_path == "serve.declarative:application"
+    define(tmp_path, "quick", {"text": "done"})
+    (tmp_path / "owlclaw.yaml").write_text("{}")
+    built = application({**written.args, "config": str(tmp_path / "owlclaw.yaml")})
+    [steward] = built._bound_deployment.init_args
+    assert steward._bound_deployment.init_args[0].drain_seconds == 60
+
+
+@pytest.mark.parametrize(
+    ("args", "wrong"),
+    [
+        ({}, r"args\.config"),
+        ({"config": "/nowhere/owlclaw.yaml"}, r"args\.config: /nowhere/owlclaw\.yaml is not there"),
+        ({"config": "/nowhere"}, r"is no file named owlclaw\.yaml"),
+        ({"config": "/nowhere/owlclaw.yaml", "replica": 2}, r"args\.replica"),
+    ],
+)
+def test_arguments_that_are_wrong_are_named(args, wrong):
+    with pytest.raises(ConfigurationError, match=wrong):
+        application(args)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.ray
+@pytest.mark.postgres
+def test_serve_runs_it_and_a_deletion_drains_it_so_that_the_next_start_goes_on_where_it_was(tmp_path, postgres_url):
+    define(tmp_path, "quick", {"text": "done"})
+    define(tmp_path, "brief", {"text": "done", "latency": 2.0})
+    define(tmp_path, "patient", {"text": "done", "latency": 8.0})
+    (tmp_path / "owlclaw.yaml").write_text(yaml.safe_dump({"actors": {"warm": 1}}))
+    [port] = free_ports(1)
+    with tempfile.TemporaryDirectory(prefix="owl-", dir="/tmp") as scratch:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _SCENARIO, str(tmp_path / "owlclaw.yaml"), postgres_url, str(port), scratch],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=_environment(),
+        )
+        told = next((line for line in process.stdout if line.startswith("{")), "")
+        assert told, process.wait()
+        first = json.loads(told)
+        holder, generation = asyncio.run(lease(postgres_url))
+        process.stdin.write("\n")
+        process.stdin.flush()
+        second = json.loads(next(line for line in process.stdout if line.startswith("{")))
+        process.communicate()
+    assert first == {"quick": {"status": "completed", "resumed": 0}, "taken over": True, "left": []}
+    assert (holder, generation) == ("", 1)
+    assert second["brief"] == {"status": "completed", "resumed": 0}
+    assert second["patient"] == {"status": "completed", "resumed": 1}
+    assert process.returncode == 0
