@@ -13,7 +13,7 @@ from pathlib import Path
 from actors.hosts import ActorHost, RootedPool
 from actors.keeper_client import KeeperClient
 from actors.logs import configure
-from actors.nodes import cluster_name
+from actors.nodes import cluster_name, request_nodes
 from actors.plan import RuntimePlan
 from actors.remote import AgentHandle, calls
 from actors.remote_actor import RemoteActor, plain
@@ -25,6 +25,7 @@ from owlclaw_ray.kernel.file_threads import in_file_thread
 from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.placement.directory import Directory
+from owlclaw_ray.placement.growth import Growth
 from owlclaw_ray.placement.lease import RENEW_SECONDS, LeaseHolder
 from owlclaw_ray.runtime.nodes import LeaseView
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, views_of
@@ -78,6 +79,7 @@ class DirectoryActor(RemoteActor):
             isolation_of=self._isolation_of,
             placement=self._plan.placement,
             clock=self._clock,
+            growth=Growth(request_nodes, self._plan.placement.most_nodes) if self._plan.placement.most_nodes else None,
         )
 
     async def _start(self, directory: Directory) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 import ray
 from msgspec import Struct
+from ray.autoscaler.sdk import request_resources
 
 from actors.remote import here
 from owlclaw_ray.errors import ConfigurationError, Problem
@@ -85,6 +87,11 @@ def check_nodes(store_url: str) -> int:
     if problems:
         raise ConfigurationError(problems)
     return len(nodes)
+
+
+async def request_nodes(bundles: Sequence[Mapping[str, float]]) -> None:
+    """See growth.Request: Ray's autoscaler is asked; without one in the cluster nothing comes of it."""
+    await asyncio.to_thread(request_resources, bundles=[dict(each) for each in bundles])
 
 
 def used_memory() -> float:

@@ -112,7 +112,9 @@ class ActorSettings(Section):
     heartbeat_seconds: Seconds = 2.0
     """How often each actor's life is checked."""
     memory_limit: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """The used share of a node's memory above which idle agents are passivated at once, and no actor is made ahead."""
+    """The used share of a node's memory above which idle agents are passivated at once, and others go to nodes with places."""
+    max_nodes: Annotated[int, Field(ge=0)] = 0
+    """How many nodes Ray's autoscaler is asked for at most when agents wait for places; 0: it is not asked."""
 
     @model_validator(mode="after")
     def _warm_within_max(self) -> Self:

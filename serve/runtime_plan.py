@@ -61,6 +61,7 @@ def plan_of(settings: Settings, tracing: TracingOptions | None = None) -> Runtim
             idle=actors.idle_seconds,
             heartbeat=actors.heartbeat_seconds,
             memory_limit=actors.memory_limit,
+            most_nodes=actors.max_nodes,
         ),
         slots=slots_of(settings),
         warm_workers=settings.tools.warm,

@@ -17,4 +17,7 @@ class Placement(Struct, frozen=True):
     heartbeat: float = 1.0
     sweep: float = 5.0
     memory_limit: float = 0.9
-    """The used share of a node's memory above which its idle agents are passivated at once, and no host is made ahead."""
+    """The used share of a node's memory above which its idle agents are passivated at once, its others are handed over to nodes
+    that have places, and it gets no agent and no host while another can take them."""
+    most_nodes: int = 0
+    """How many nodes Ray's autoscaler is asked for at most when agents wait for places; 0: it is asked for none."""

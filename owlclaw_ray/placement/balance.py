@@ -11,7 +11,7 @@ from owlclaw_ray.domain.agent import AgentRef, Isolation
 from owlclaw_ray.placement.table import IDLE_LOAD, HostEntry, NodeEntry
 
 TOLERANCE = 0.2
-"""By how much a machine's load may be above the even share."""
+"""By how much a machine's load may be above or below the even share."""
 _HOSTS_AT_ONCE = 4
 """Machines that get a host for agents to come, at most, with each heartbeat."""
 
@@ -26,7 +26,7 @@ class Moves(Struct, frozen=True):
     hosts: tuple[str, ...] = ()
     """The machines that need one host more each, so that others can be handed over."""
     more: bool = False
-    """Whether a machine still has more than its share, or its memory is full."""
+    """Whether further ones may follow: some are under way, or begin now, or wait for hosts."""
 
 
 def plan_moves(
@@ -49,36 +49,38 @@ def plan_moves(
     if not cpus:
         return Moves()
     share = sum(node.load * (node.cpus or 1.0) for node in nodes if node.cpus) / cpus
-    above = share * (1 + TOLERANCE)
-    givers = [node for node in nodes if node.cpus and node.agents and (node.pressed or (spread and node.load > above))]
+    uneven = spread and any(abs(node.load - share) > TOLERANCE * share for node in takers)
+    givers = [node for node in nodes if node.cpus and node.agents and (node.pressed or (uneven and node.load > share))]
     takers = [node for node in takers if node.load < share]
     places = _places(takers, capacity, share)
     idle: dict[str, tuple[HostEntry, list[AgentRef]]] = {}
     busy: list[tuple[HostEntry, AgentRef]] = []
-    chosen = unplaced = 0
-    for node in givers:
-        leaving = sum(len(seat.leaving) for seat in node.hosts.values())
-        surplus = (node.load - (0.0 if node.pressed else share)) * node.cpus - leaving
+    leaving = {node.node_id: sum(len(seat.leaving) for seat in node.hosts.values()) for node in givers}
+    chosen, unplaced = sum(leaving.values()), 0
+    for node in sorted(givers, key=lambda node: -node.load):
+        surplus = (node.load - (0.0 if node.pressed else share)) * node.cpus - leaving[node.node_id]
         for seat, agent in _idle(node):
-            if surplus < IDLE_LOAD or chosen + leaving >= number:
+            if surplus < IDLE_LOAD or chosen >= number:
                 break
             idle.setdefault(seat.host.host_id, (seat, []))[1].append(agent)
             chosen += 1
             surplus -= IDLE_LOAD
         for seat, agent in _busy(node, settled):
-            if surplus < 1 or chosen + len(busy) + leaving >= number:
+            if surplus < 1 or chosen >= number:
                 break
             assert seat.isolation is not None
             if places[seat.isolation] > 0:
                 places[seat.isolation] -= 1
                 busy.append((seat, agent))
+                chosen += 1
                 surplus -= 1
             else:
                 unplaced += 1
                 if unplaced >= _HOSTS_AT_ONCE:
                     break
     growing = [node.node_id for node in sorted(takers, key=lambda node: node.load) if len(node.hosts) < most_hosts]
-    return Moves(tuple(idle.values()), tuple(busy), tuple(growing[:unplaced]), more=bool(givers))
+    hosts = tuple(growing[:unplaced])
+    return Moves(tuple(idle.values()), tuple(busy), hosts, more=bool(chosen or hosts))
 
 
 def _places(takers: Sequence[NodeEntry], capacity: int, share: float) -> dict[Isolation, int]:

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from owlclaw_ray.domain.agent import AgentRef, Isolation
@@ -20,6 +21,7 @@ from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.placement.balance import plan_moves
+from owlclaw_ray.placement.growth import Growth
 from owlclaw_ray.placement.host_pool import Host, HostGoneError, HostPool
 from owlclaw_ray.placement.placement_queue import PlacementQueue
 from owlclaw_ray.placement.table import HostEntry, PlacementTable
@@ -52,12 +54,13 @@ class Directory:
         isolation_of: Callable[[str], Isolation | None],
         placement: Placement,
         clock: Clock,
+        growth: Growth | None = None,
     ) -> None:
         """`isolation_of` says how a definition's agents are placed; None: that is not known yet, and its agents wait for the
-        next sweep.
+        next sweep. `growth` asks for more machines; None: nobody does.
         """
         self._pool, self._store, self._isolation_of = pool, store, isolation_of
-        self._placement, self._clock = placement, clock
+        self._placement, self._clock, self._growth = placement, clock, growth
         self._placement_table = PlacementTable(placement.agents_per_actor, placement.memory_limit)
         self._line = PlacementQueue()
         self._returning: set[AgentRef] = set()
@@ -174,6 +177,8 @@ class Directory:
         self._make_room()
         self._move()
         self._shrink()
+        if self._growth is not None:
+            self._spawn_task(self._attempt(partial(self._grow, self._growth)))
 
     async def _check(self, seat: HostEntry) -> None:
         if seat.being_checked:
@@ -315,6 +320,15 @@ class Directory:
                 self._spawn_task(self._release_from_host(seat, agents, seat.host.release))
             if not idle:
                 self._preempt(isolation)
+
+    async def _grow(self, growth: Growth) -> None:
+        await growth.beat(
+            self._pool.nodes,
+            waited=max(map(self._line.heartbeats_waited, Isolation)),
+            room=self._room(),
+            used=len(self._placement_table) - self._placement_table.spare(),
+            most_hosts=self._placement.most,
+        )
 
     def _note_nodes(self) -> None:
         if self._placement_table.set_nodes(self._pool.nodes):

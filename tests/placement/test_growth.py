@@ -1,0 +1,106 @@
+"""When more machines are asked for, by a requester that notes it."""
+
+from __future__ import annotations
+
+import pytest
+
+from owlclaw_ray.domain.agent import Isolation
+from owlclaw_ray.domain.placement import Placement
+from owlclaw_ray.placement.directory import Directory
+from owlclaw_ray.placement.growth import QUIET_BEATS, WAIT_BEATS, Growth
+from owlclaw_ray.testing.clock import ManualClock
+from tests.placement.test_directory import SteeredPool, Work, beats, refs, seated
+
+TWO = {"a": 4.0, "b": 2.0}
+
+
+class Cloud:
+    """Notes what it is asked for."""
+
+    def __init__(self, most):
+        self.asked = []
+        self.growth = Growth(self._note, most)
+
+    async def _note(self, bundles):
+        self.asked.append([each["CPU"] for each in bundles])
+
+    async def beats(self, number, cpus=TWO, *, waited=0, room=0, used=20):
+        for _ in range(number):
+            await self.growth.beat(cpus, waited=waited, room=room, used=used, most_hosts=10)
+
+
+async def test_a_machine_is_asked_for_once_beside_the_present_ones_when_agents_have_waited_and_no_host_can_be_made():
+    cloud = Cloud(5)
+
+    await cloud.beats(10, waited=WAIT_BEATS - 1)
+    await cloud.beats(10, waited=WAIT_BEATS, room=1)
+    before = list(cloud.asked)
+    await cloud.beats(10, waited=WAIT_BEATS)
+
+    assert (before, cloud.asked) == ([], [[2.0, 4.0, 1.0]])
+
+
+async def test_the_next_machine_is_asked_for_when_the_first_is_full_too_and_none_beyond_the_limit():
+    cloud, three, four = Cloud(4), {**TWO, "c": 4.0}, {**TWO, "c": 4.0, "d": 4.0}
+
+    for cpus in (TWO, three, four):
+        await cloud.beats(3, cpus, waited=WAIT_BEATS)
+
+    assert cloud.asked == [[2.0, 4.0, 1.0], [2.0, 4.0, 4.0, 1.0]]
+
+
+@pytest.mark.parametrize(("used", "kept"), [(7, []), (8, [2.0, 4.0])])
+async def test_the_request_is_withdrawn_when_nobody_waits_and_machines_that_are_needed_are_kept(used, kept):
+    cloud = Cloud(4)
+    await cloud.beats(1, waited=WAIT_BEATS)
+    await cloud.beats(QUIET_BEATS - 1, used=used)
+    before = list(cloud.asked)
+
+    await cloud.beats(QUIET_BEATS + 5, used=used)
+
+    assert before == [[2.0, 4.0, 1.0]]
+    assert cloud.asked[1:] == [kept]
+
+
+async def test_a_request_whose_withdrawal_failed_is_withdrawn_again():
+    cloud = Cloud(4)
+    await cloud.beats(1, waited=WAIT_BEATS)
+    note, failures = cloud.growth._request, [OSError("no answer")]
+
+    async def fail_once(bundles):
+        if failures:
+            raise failures.pop()
+        await note(bundles)
+
+    cloud.growth._request = fail_once
+    with pytest.raises(OSError, match="no answer"):
+        await cloud.beats(QUIET_BEATS, used=0)
+    await cloud.beats(1, used=0)
+
+    assert cloud.asked[1:] == [[]]
+
+
+async def test_the_directory_asks_for_a_machine_while_agents_wait_behind_others_that_are_never_idle():
+    pool, cloud, agents = SteeredPool(), Cloud(2), refs(3)
+    directory = Directory(
+        pool=pool,
+        store=Work(),
+        isolation_of=lambda _: Isolation.DEDICATED,
+        placement=Placement(warm=0, most=2, heartbeat=1e9, sweep=1e9),
+        clock=ManualClock(),
+        growth=cloud.growth,
+    )
+    await directory.start()
+    await directory.wake(agents)
+    await seated(pool, *agents[:2])
+    for host in pool.hosts.values():
+        host.run_ends.clear()
+
+    await beats(directory, WAIT_BEATS - 1)
+    before = list(cloud.asked)
+    await beats(directory, 2)
+    for host in pool.hosts.values():
+        host.run_ends.set()
+    await directory.stop(0)
+
+    assert (before, cloud.asked) == ([], [[1.0, 1.0]])
