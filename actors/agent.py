@@ -12,6 +12,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
+from actors.attempt_markers import StoredAttempts
 from actors.garbage import collect_rarely
 from actors.gateway_link import GatewayLink, GatewayTokens
 from actors.keeper_client import KeeperClient
@@ -31,6 +32,7 @@ from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.placement.host import AgentHost, HostStatus
 from owlclaw_ray.runs.family import Family
 from owlclaw_ray.runtime.host_services import host_services
+from owlclaw_ray.runtime.memory_home import has_memories
 from owlclaw_ray.store.durable_store import DurableStore
 
 _FRESH_SECONDS = 1.0
@@ -98,12 +100,18 @@ class AgentActor(RemoteActor):
         services, servers = host_services(
             tools,
             models=GatewayLink(host_id, plan.namespace),
-            runner=TaskToolRunner(plan.worker, clock, plan.slots, warm_workers=plan.warm_workers),
+            runner=TaskToolRunner(
+                plan.worker,
+                clock,
+                plan.slots,
+                warm_workers=plan.warm_workers,
+                attempts=StoredAttempts(keeper, clock) if plan.worker.stored_attempts else None,
+            ),
             tokens=GatewayTokens(plan.namespace, clock),
             limits=plan.model_limits,
             context_windows=plan.context_windows,
             prices=plan.prices,
-            data_dir=plan.data_dir,
+            has_memories=has_memories(plan.worker.memory_home, keeper, plan.data_dir),
             clock=clock,
             family=Family(store=keeper, wake=directory.call.wake, cancel=directory.call.cancel, clock=clock),
             mcp=McpLink(plan.namespace) if plan.mcp is not None else None,

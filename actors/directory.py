@@ -7,6 +7,7 @@ import logging
 import math
 import os
 from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 
 from actors.hosts import ActorHost, RootedPool
@@ -57,12 +58,14 @@ class DirectoryActor(RemoteActor):
         """None while this cluster stands by, because another one runs the agents of the store."""
         self._started: asyncio.Task[None] | None = None
         self._lease: LeaseHolder | None = None
+        self._preparing: asyncio.Task[None] | None = None
+        """Makes a host on standby, once between two times of running the agents."""
         cluster = cluster_name(plan.store_url)
         if cluster:
             self._lease = LeaseHolder(
                 self._store, cluster, self._clock, began=self._take_agents, ended=self._give_up_agents
             )
-            self._holding = Periodic("holding the lease", self._lease.tick, self._clock, RENEW_SECONDS)
+            self._holding = Periodic("holding the lease", partial(self._hold, self._lease), self._clock, RENEW_SECONDS)
             self._holding.start()
         else:
             self._directory = self._new_directory()
@@ -88,6 +91,19 @@ class DirectoryActor(RemoteActor):
                 logger.exception("the Directory cannot start; it tries again")
             await self._clock.sleep(_PAUSE)
 
+    async def _hold(self, lease: LeaseHolder) -> None:
+        """Ask for the lease; on standby have a host ready on each node, so that the first agents need not wait for a process to start."""
+        await lease.tick()
+        if lease.holder and self._preparing is None and self._plan.placement.warm:
+            self._preparing = asyncio.create_task(self._prepare())
+
+    async def _prepare(self) -> None:
+        try:
+            if not await self._pool.living():
+                await asyncio.gather(*map(self._pool.spawn, self._pool.nodes))
+        except RuntimeUnavailableError as error:
+            logger.warning("no host is ready for the time when this cluster runs the agents: %s", error)
+
     async def _take_agents(self) -> None:
         self._directory = self._new_directory()
         self._started = asyncio.create_task(self._start(self._directory))
@@ -102,6 +118,7 @@ class DirectoryActor(RemoteActor):
             await directory.stop(0.0)
         for host in await self._pool.living():
             await self._pool.kill(host)
+        self._preparing = None
 
     async def _active(self) -> Directory | None:
         """Return the Directory once it has started; None on standby."""
@@ -173,12 +190,11 @@ class DirectoryActor(RemoteActor):
         return {} if directory is None else directory.hosts()
 
     async def stop(self, grace: float) -> None:
-        """See Directory.stop; another cluster may run the agents then."""
-        if self._lease is not None:
-            await self._holding.stop()
+        """See Directory.stop; another cluster may run the agents then, and not before: the lease is renewed to the end."""
         if self._directory is not None:
             await self._directory.stop(grace)
         if self._lease is not None:
+            await self._holding.stop()
             try:
                 await self._lease.release()
             except OwlClawError as error:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import TypeVar
 
-from actors.nodes import living_nodes
-from actors.remote import ROOT, AgentHandle, NamedActor, NamedRoot, calls, find
+from actors.nodes import Node, living_nodes
+from actors.remote import ROOT, AgentHandle, NamedActor, NamedRoot, calls, full_name, named
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
@@ -106,23 +105,20 @@ class RootedPool:
         self._namespace, self._wait_limit = namespace, patience
         self._roots: dict[str, NamedRoot] = {}
         self._homes: dict[str, str] = {}
-        self._coming: Counter[str] = Counter()
+        self._cpus: dict[str, float] = {}
 
     @property
-    def nodes(self) -> int:
+    def nodes(self) -> Mapping[str, float]:
         """See HostPool.nodes."""
-        return max(1, len(self._roots))
+        return {node_id: self._cpus[node_id] for node_id in self._roots}
 
-    async def spawn(self) -> Host:
-        """See HostPool.spawn. The node with the fewest hosts gets it, those on their way included."""
+    async def spawn(self, node_id: str) -> Host:
+        """See HostPool.spawn."""
         await self._find_roots()
-        hosts = self._coming + Counter(self._homes.values())
-        node_id = min(self._roots, key=lambda node: hosts[node])
-        self._coming[node_id] += 1
-        try:
-            host_id, actor = await self._roots[node_id].call.spawn_host()
-        finally:
-            self._coming[node_id] -= 1
+        root = self._roots.get(node_id)
+        if root is None:
+            raise RuntimeUnavailableError(f"node {node_id} has no root")
+        host_id, actor = await root.call.spawn_host()
         self._homes[host_id] = node_id
         return ActorHost(host_id, node_id, actor, self._wait_limit)
 
@@ -153,9 +149,11 @@ class RootedPool:
     async def _find_roots(self) -> None:
         """Note the roots of living nodes; raises RuntimeUnavailableError if there is none."""
         found = await asyncio.to_thread(self._nodes_with_root)
-        self._roots = {node: self._roots.get(node) or NamedActor(ROOT, self._namespace, node) for node in found}
+        self._cpus = {node.node_id: node.cpus for node in found}
+        self._roots = {each: self._roots.get(each) or NamedActor(ROOT, self._namespace, each) for each in self._cpus}
         if not self._roots:
             raise RuntimeUnavailableError("no node has a root")
 
-    def _nodes_with_root(self) -> list[str]:
-        return [node.node_id for node in living_nodes() if find(ROOT, self._namespace, node.node_id) is not None]
+    def _nodes_with_root(self) -> list[Node]:
+        [present] = named(self._namespace)
+        return [node for node in living_nodes() if full_name(ROOT, node.node_id) in present]

@@ -13,7 +13,7 @@ from actors.logs import configure
 from actors.nodes import cluster_name, writer_name
 from actors.plan import RuntimePlan
 from actors.redactors import node_redactor
-from actors.remote import ROOT, find, restarted
+from actors.remote import ROOT, KnownActors, full_name, restarted
 from actors.remote_actor import RemoteActor
 from actors.secrets import take_over
 from owlclaw_ray.domain.ledger import NotedHead
@@ -55,6 +55,8 @@ class KeeperActor(RemoteActor):
         self._store: SqlStore | None = None
         self._writer = ""
         self._heads: ChainHeadFile | None = None
+        self._unnoted = True
+        """Something may have been committed since the heads were last noted."""
         self._commits: GroupCommit | None = None
         self._metrics = CommitMetrics()
         self._news = RunUpdates(SystemClock())
@@ -62,7 +64,10 @@ class KeeperActor(RemoteActor):
     async def apply(self, parcels: Sequence[bytes]) -> Sequence[bytes]:
         """Commit the commands of a CommandLink together with everybody else's."""
         _, commits = await self._open()
-        return await answered(commits, parcels)
+        try:
+            return await answered(commits, parcels)
+        finally:
+            self._unnoted = True
 
     async def read(self, query: Query[_T]) -> _T:
         """Return the query's answer."""
@@ -106,26 +111,27 @@ class KeeperActor(RemoteActor):
 
     async def _watch_root(self) -> None:
         """The root watches over this and all other parts of the node; somebody has to watch over the root."""
-        liveness = LivenessMonitor(SystemClock())
+        liveness, actors = LivenessMonitor(SystemClock()), KnownActors(self._plan.namespace, SystemClock())
         while True:
             await asyncio.sleep(CHECK_INTERVAL)
             try:
-                root = await asyncio.to_thread(find, ROOT, self._plan.namespace)
-                if root is not None:
+                for root in (await actors.find([full_name(ROOT)])).values():
                     await liveness.look(ROOT, root)
             except Exception:
                 logger.exception("looking after the root failed; the next look is in %g s", CHECK_INTERVAL)
 
     async def _note_heads(self) -> None:
         """Note outside the store how far its ledger has come, so that an end which is cut off later is missed."""
-        if self._store is None or self._heads is None:
+        if self._store is None or self._heads is None or not self._unnoted:
             return
+        self._unnoted = False
         try:
             at = SystemClock().now().replace(microsecond=0)
             ends = await self._store.read(HeadsOfWriter(self._writer))
             noted = [NotedHead(at, each.tenant, each.writer, each.position, each.hash) for each in ends]
             await asyncio.to_thread(self._heads.note, noted)
         except (OSError, StoreUnavailableError) as error:
+            self._unnoted = True
             logger.warning("the ledger's heads were not noted: %s; next try in %g s", error, _NOTE_EVERY)
 
     async def _open(self) -> tuple[SqlStore, GroupCommit]:

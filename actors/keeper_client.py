@@ -10,7 +10,7 @@ from typing_extensions import override
 from actors.remote import KEEPER, NamedActor
 from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
 from owlclaw_ray.store.api import Store
-from owlclaw_ray.store.command_link import CommandLink
+from owlclaw_ray.store.command_link import CommandLink, apply_now
 from owlclaw_ray.store.commands import Command, Outcome
 from owlclaw_ray.store.queries import Query
 
@@ -43,6 +43,24 @@ class KeeperClient(Store):
     @override
     async def close(self) -> None:
         """Nothing to release: the Keeper keeps the connections."""
+
+
+class KeeperNow:
+    """The store at the Keeper, for code in threads that is not asynchronous. Raises RuntimeUnavailableError while it does not answer."""
+
+    def __init__(self, namespace: str, seconds: float = 30.0) -> None:
+        """Wait for so many seconds for an answer."""
+        self._keeper, self._seconds = NamedActor(KEEPER, namespace), seconds
+
+    def commit(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+        """Return what the store answers to each command; raises StoreUnavailableError if that cannot be known."""
+        return apply_now(
+            commands, lambda parcels: self._keeper.call_now(lambda keeper: keeper.apply(parcels), self._seconds)
+        )
+
+    def read(self, query: Query[_T]) -> _T:
+        """See QueryFunction."""
+        return self._keeper.call_now(lambda keeper: keeper.read(query), self._seconds)
 
 
 async def _answer(answer: Awaitable[_T]) -> _T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,21 @@ class Node(Struct, frozen=True):
     node_id: str
     host: str
     resources: frozenset[str]
+    cpus: float = 1.0
 
 
 def living_nodes() -> tuple[Node, ...]:
     """Return the machines that are there now, by id. It blocks."""
     return tuple(
-        Node(each["NodeID"], each["NodeManagerHostname"], frozenset(each["Resources"]))
+        Node(each["NodeID"], each["NodeManagerHostname"], frozenset(each["Resources"]), _cpus(each["Resources"]))
         for each in sorted(ray.nodes(), key=lambda node: str(node["NodeID"]))  # type: ignore[no-untyped-call]
         if each["Alive"]
     )
+
+
+def _cpus(resources: Mapping[str, float]) -> float:
+    """Return the CPUs that a node offers; 1 for one that offers none, so that it counts for something."""
+    return max(1.0, resources.get("CPU", 1.0))
 
 
 def is_connected() -> bool:

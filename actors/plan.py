@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from actors.logs import LogPlan
 from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.embedding import EmbeddingCalls
-from owlclaw_ray.domain.memory import MemoryLimits
+from owlclaw_ray.domain.memory import MemoryHomeKind, MemoryLimits
 from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.provider import ProviderLimits
@@ -40,7 +40,12 @@ class WorkerPlan(Struct, frozen=True):
     """How a provider's embedding model is asked."""
     log: LogPlan = field(default_factory=LogPlan)
     memory_limits: MemoryLimits = field(default_factory=MemoryLimits)
+    memory_home: MemoryHomeKind = MemoryHomeKind.FILES
     host_tools: HostTools = field(default_factory=HostTools)
+    stored_attempts: bool = False
+    """Whether the store says which tool calls have begun, and not files in the data folder."""
+    stored_artifact_bytes: int | None = None
+    """What one artifact in the store may have at most; None: artifacts are files in the data folder."""
     has_mcp: bool = False
     """Whether its node has a pool of MCP servers."""
 
@@ -115,5 +120,5 @@ class RuntimePlan(Struct, frozen=True):
 
     @property
     def data_dir(self) -> Path:
-        """Where memories, the embedded store and the pid file are."""
+        """Where memories or the index of them, the embedded store and the pid file are."""
         return Path(self.worker.data_dir)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
@@ -20,6 +20,7 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.packing import pack, unpack
 
 if TYPE_CHECKING:  # the types of the actors, of which this module imports none
@@ -57,6 +58,7 @@ EXPORTER: PartName[ExporterActor] = PartName("exporter")
 PARTS: tuple[PartName[Any], ...] = (EXPORTER, SCHEDULER, DIRECTORY, MCP_POOL, GATEWAY, KEEPER)
 _NODE_PARTS: frozenset[str] = frozenset({ROOT, KEEPER, GATEWAY, MCP_POOL})
 
+_KNOWN_SECONDS = 10.0
 CALLS_AT_ONCE = 10_000
 """Concurrent calls of an actor: most of them only wait."""
 
@@ -190,10 +192,31 @@ def find(part: PartName[A], namespace: str, node_id: str = "") -> ActorHandle[A]
     return _actor_named(full_name(part, node_id), namespace)
 
 
-def find_all(namespace: str) -> dict[str, ActorHandle[Any]]:
-    """Return the actors that have names in that namespace, by name. It blocks: call it in a thread."""
-    names = [each["name"] for each in ray.util.list_named_actors(all_namespaces=True) if each["namespace"] == namespace]
-    return {name: actor for name in names if (actor := _actor_named(name, namespace)) is not None}
+def named(*namespaces: str) -> tuple[frozenset[str], ...]:
+    """Return for each namespace the names of its living actors: one question to Ray. It blocks: call it in a thread."""
+    actors = ray.util.list_named_actors(all_namespaces=True)
+    return tuple(frozenset(each["name"] for each in actors if each["namespace"] == space) for space in namespaces)
+
+
+class KnownActors:
+    """Actors of a namespace, each looked up when it is first asked for and then every `_KNOWN_SECONDS`: what makes a handle costs more
+    than a message, and outlives the actor only if another one takes its name.
+    """
+
+    def __init__(self, namespace: str, clock: Clock) -> None:
+        self._namespace, self._clock = namespace, clock
+        self._known: dict[str, tuple[ActorHandle[Any], float]] = {}
+
+    async def find(self, names: Collection[str]) -> dict[str, ActorHandle[Any]]:
+        """Return those that are there, by name."""
+        now = self._clock.monotonic()
+        known = {name: self._known[name] for name in names if name in self._known}
+        known = {name: (actor, found) for name, (actor, found) in known.items() if now - found < _KNOWN_SECONDS}
+        if unknown := [name for name in names if name not in known]:
+            actors = await asyncio.to_thread(lambda: [(name, _actor_named(name, self._namespace)) for name in unknown])
+            known |= {name: (actor, now) for name, actor in actors if actor is not None}
+        self._known = known
+        return {name: actor for name, (actor, _) in known.items()}
 
 
 def _actor_named(name: str, namespace: str) -> ActorHandle[Any] | None:

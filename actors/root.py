@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import count
 from typing import Any, TypeVar
 
 from ray.actor import ActorHandle
@@ -38,12 +39,12 @@ from actors.remote import (
     ROOT,
     SCHEDULER,
     AgentHandle,
+    KnownActors,
     PartName,
-    find,
-    find_all,
     full_name,
     kill,
     make,
+    named,
     restarted,
 )
 from actors.remote_actor import RemoteActor, plain
@@ -58,6 +59,8 @@ from owlclaw_ray.runtime.nodes import NodeLoad, NodeReport
 _STARTUP_SECONDS = 60.0
 _SERVE = "serve"
 """The namespace of Ray Serve's actors: it restarts those that died, and those that are stuck late or never."""
+_LOOKS_PER_WARNING = 15
+"""How rarely a node whose store serves no other looks whether there are others."""
 _AHEAD = 1
 """Hosts that a root makes before anybody asks, if it was restarted: those of the root that died ended with it."""
 
@@ -80,6 +83,7 @@ class RootActor(RemoteActor):
         self._ahead = [self._host() for _ in range(_AHEAD)] if restarted() else []
         self._liveness = LivenessMonitor(SystemClock())
         self._inspector = NodeInspector(plan)
+        self._serve = KnownActors(_SERVE, SystemClock())
         self._parts: dict[str, ActorHandle[Any]] = {
             KEEPER: self._part(KEEPER, KeeperActor),
             **{name: self._part(name, kind, movable=True) for name, kind in _shared_parts(plan).items()},
@@ -145,13 +149,14 @@ class RootActor(RemoteActor):
     async def _maintain(self) -> None:
         if restarted():
             await self._recover()
-        while True:
+        for look in count():
             await asyncio.sleep(CHECK_INTERVAL)
             try:
-                looked_at = self._parts | await asyncio.to_thread(find_all, _SERVE)
+                serve, present = await asyncio.to_thread(named, _SERVE, self._plan.namespace)
+                looked_at = self._parts | await self._serve.find(serve)
                 await asyncio.gather(*(self._liveness.look(name, part) for name, part in looked_at.items()))
-                await self._complete_parts()
-                await self._complete_nodes()
+                self._complete_parts(present)
+                await self._complete_nodes(present, look)
             except Exception:
                 logger.exception("the root's round failed; the next one begins in %g s", CHECK_INTERVAL)
 
@@ -164,22 +169,25 @@ class RootActor(RemoteActor):
                 logger.warning("%s", error)
         warm_workers(self._plan.worker, self._plan.warm_workers)
 
-    async def _complete_parts(self) -> None:
+    def _complete_parts(self, present: Collection[str]) -> None:
         for name, kind in _shared_parts(self._plan).items():
-            if await asyncio.to_thread(find, name, self._plan.namespace) is None:
+            if full_name(name) not in present:
                 logger.warning("the cluster has no %s; this root makes one", name)
                 self._parts[name] = self._part(name, kind, movable=True)
 
-    async def _complete_nodes(self) -> None:
+    async def _complete_nodes(self, present: Collection[str], look: int) -> None:
+        alone = self._plan.store_url.startswith("sqlite")
+        if alone and look % _LOOKS_PER_WARNING:
+            return
         nodes = await asyncio.to_thread(living_nodes)
-        if self._plan.store_url.startswith("sqlite"):
+        if alone:
             if len(nodes) > 1:
                 logger.error(
                     "%d more nodes are left idle: SQLite serves one; set store_url to PostgreSQL", len(nodes) - 1
                 )
             return
         for node in nodes:
-            if await asyncio.to_thread(find, ROOT, self._plan.namespace, node.node_id) is None:
+            if full_name(ROOT, node.node_id) not in present:
                 make_root(self._plan, self._tools, self._hatchet, node.node_id)
 
     def _host(self) -> tuple[str, AgentHandle]:

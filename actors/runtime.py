@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from actors.artifacts import artifact_home
 from actors.fleet_metrics import FleetMetrics
 from actors.fleet_nodes import FleetNodes
-from actors.keeper_client import KeeperClient
+from actors.keeper_client import KeeperClient, KeeperNow
 from actors.keeper_run_updates import Keepers
 from actors.mcp_link import McpLink
 from actors.memory_link import MemoryLink
@@ -34,8 +35,8 @@ from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.ledger.chain_heads import ChainHeadFolder
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.runtime.api import Health, Runtime, refuse_score
+from owlclaw_ray.runtime.memory_home import memory_home
 from owlclaw_ray.store.followers import FollowerRegistry
-from owlclaw_ray.tools.artifacts import ArtifactFolder
 
 _HEALTH_SECONDS = 3.0
 _REST_SECONDS = 0.004
@@ -255,6 +256,7 @@ def ray_runtime(plan: RuntimePlan) -> Runtime:
     clock, ids = SystemClock(), RandomIds()
     keeper = KeeperClient(plan.namespace, rest=partial(clock.sleep, _REST_SECONDS), at_once=_COMMITS_AT_ONCE)
     dispatcher = DirectoryDispatcher(plan.namespace, clock, plan.placement.idle)
+    home = memory_home(plan.worker.memory_home, KeeperNow(plan.namespace), plan.data_dir, clock, _FILES_SECONDS)
     machine = Machine(os.environ)  # noqa: TID251 - skills name variables that have to be set
     folder = DefinitionFolder(Path(plan.agents_dir), plan.defaults, machine)
     definitions = RecentDefinitions(folder, clock, plan.namespace)
@@ -263,9 +265,9 @@ def ray_runtime(plan: RuntimePlan) -> Runtime:
         following=FollowerRegistry(keeper, Keepers(plan.namespace), ids=ids, clock=clock),
         dispatcher=dispatcher,
         definitions=definitions,
-        memory_files=MemoryFolders(plan.data_dir, clock, plan.worker.memory_limits, _FILES_SECONDS),
+        memory_files=MemoryFolders(plan.data_dir, clock, plan.worker.memory_limits, _FILES_SECONDS, home),
         indexed_memory=MemoryLink(plan.namespace),
-        artifacts=ArtifactFolder(plan.data_dir),
+        artifacts=artifact_home(plan.worker, clock),
         health_of=PartsHealth(plan.namespace),
         clock=clock,
         ids=ids,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from actors.agent import RemoteDefinitions
+from actors.artifacts import artifact_home
 from actors.keeper_client import KeeperClient
 from actors.keeper_run_updates import Keepers
 from actors.logs import LogPlan, configure
@@ -45,7 +46,7 @@ from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
 from owlclaw_ray.schedules.scheduler import Scheduler
 from owlclaw_ray.schedules.updates import ScheduleUpdates
 from owlclaw_ray.store.api import QueryStore
-from owlclaw_ray.tools.artifacts import ArtifactExpiry, ArtifactFolder
+from owlclaw_ray.tools.artifact_home import ArtifactExpiry
 from owlclaw_ray.webhooks.expiry import WebhookExpiry
 from owlclaw_ray.webhooks.outbox import CallbackCounts, CallbackDelivery, CallbackOptions
 
@@ -100,7 +101,7 @@ class SchedulerActor(RemoteActor):
             Periodic("looking at runs that wait for others", family.sweep, clock, _CHECK_INTERVAL),
         ]
         if plan.artifact_days:
-            artifacts = ArtifactExpiry(ArtifactFolder(plan.data_dir), timedelta(days=plan.artifact_days), clock)
+            artifacts = ArtifactExpiry(artifact_home(plan.worker, clock), timedelta(days=plan.artifact_days), clock)
             self._working.append(Periodic("removing old artifacts", artifacts.tick, clock, _HOUR))
         self._callbacks = None if plan.callbacks is None else _callbacks(plan, plan.callbacks, store, clock)
         if self._callbacks is not None:

@@ -17,7 +17,7 @@ from typing import Protocol
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from actors.attempt_markers import AttemptId, AttemptMarkers
+from actors.attempt_markers import AttemptId, AttemptMarkers, FiledAttempts, RevokesAttempts
 from actors.environment import IDLE_WORKER_SECONDS
 from actors.plan import ToolSlots, WorkerPlan
 from owlclaw_ray.domain.agent import AgentRef
@@ -28,7 +28,6 @@ from owlclaw_ray.ids import IdSource, RandomIds
 from owlclaw_ray.kernel.batcher import MESSAGE, Batcher, Bound
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.fair_queue import FairQueue
-from owlclaw_ray.kernel.file_threads import in_file_thread, leave_to_file_thread
 from owlclaw_ray.kernel.packing import pack, unpack
 
 logger = logging.getLogger(__name__)
@@ -55,7 +54,7 @@ _SLOTS = {
 def run_tools(packed_calls: bytes) -> bytes:
     """Execute the calls in order, each within its own time limit; one outcome a call.
 
-    They come as (a WorkerPlan, invocations, the attempt's id): None for several calls, whose beginning is not noted.
+    They come as (a WorkerPlan, invocations, the attempt's id): None for calls whose beginning is not noted.
     """
     from actors.tool_worker import execute
 
@@ -212,9 +211,11 @@ class TaskToolRunner:
         warm_workers: int = 2,
         tasks: ToolTasks | None = None,
         ids: IdSource | None = None,
+        attempts: RevokesAttempts | None = None,
     ) -> None:
+        """Attempts are files in the plan's data folder, unless others are given."""
         self._plan, self._tasks, self._ids = plan, tasks or RayTasks(), ids or RandomIds()
-        self._attempt_markers = AttemptMarkers(Path(plan.data_dir), clock)
+        self._attempts = attempts or FiledAttempts(AttemptMarkers(Path(plan.data_dir), clock))
         self._turns: dict[ToolClass, FairQueue[AgentRef]] = {
             kind: FairQueue(number, each=max(1, number // 2)) for kind, number in _numbers(slots).items()
         }
@@ -240,12 +241,17 @@ class TaskToolRunner:
             return await asyncio.gather(*(self._alone(each) for each in invocations))
 
     async def _alone(self, invocation: ToolInvocation) -> ToolOutcome:
-        """Run the call in a task of its own: until it begins in one, and once more if it can bear that."""
+        """Run the call in a task of its own: until it begins in one, and once more if it can bear that.
+
+        Where marks cost something, a call that can bear it is first run without one, and counts as begun if that is lost.
+        """
         lost_before = False
+        marked = self._attempts.for_all or invocation.effect is Effect.ONCE or invocation.tool_class is ToolClass.QUICK
         for _ in range(MAX_STARTS):
-            answer = await self._attempt(invocation)
+            answer = await (self._attempt(invocation) if marked else self._unmarked(invocation))
             if isinstance(answer, ToolOutcome):
                 return answer
+            marked = True
             if answer is None:
                 continue
             if lost_before or answer >= invocation.timeout or invocation.effect is Effect.ONCE:
@@ -256,6 +262,14 @@ class TaskToolRunner:
             ToolResult(invocation.call_id, error=ToolError("execution_failed", message, retryable=True)), 0
         )
 
+    async def _unmarked(self, invocation: ToolInvocation) -> ToolOutcome | float:
+        """Return the call's outcome; if its worker died, 0: it may have begun just then."""
+        try:
+            return (await self._task([invocation], None))[0]
+        except WorkerDiedError as error:
+            logger.warning("the worker of %s died; the call is run again: %s", invocation.tool, error)
+            return 0.0
+
     async def _attempt(self, invocation: ToolInvocation) -> ToolOutcome | float | None:
         """Return the call's outcome; if its worker died, how many seconds ago it began there, or None if it did not."""
         attempt = AttemptId(self._ids.make("try"))
@@ -263,7 +277,7 @@ class TaskToolRunner:
         try:
             return (await self._task([invocation], attempt))[0]
         except WorkerDiedError as error:
-            began = await in_file_thread(self._attempt_markers.revoke, attempt)
+            began = await self._attempts.revoke(attempt)
             logger.warning(
                 "the worker of %s died %s: %s",
                 invocation.tool,
@@ -273,7 +287,7 @@ class TaskToolRunner:
             return began
         finally:
             if began is not None:
-                leave_to_file_thread(self._attempt_markers.forget, attempt)
+                self._attempts.forget(attempt)
 
     async def _task(self, invocations: Sequence[ToolInvocation], attempt: AttemptId | None) -> list[ToolOutcome]:
         try:

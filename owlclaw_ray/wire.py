@@ -455,6 +455,12 @@ class ArchiveRequest(TypedDict):
     ]
 
 
+class MemoryImported(TypedDict):
+    """What became of a MEMORY.md that was put in its place: memories that it lacked for being an older copy are in it again."""
+
+    put_back: list[str]
+
+
 class Reindexed(TypedDict):
     """How many memories the new index holds."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from fastapi import Path, Query
@@ -9,7 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
-from owlclaw_ray.errors import Problem
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.memory import MemoryTextVersion
+from owlclaw_ray.errors import MemoryTextChangedError, Problem
 from owlclaw_ray.ids import MemoryId
 from serve.errors import InvalidRequestError
 from serve.parameters import AgentPath, Id, LimitQuery, agent_of
@@ -25,6 +28,37 @@ TagsQuery = Annotated[
     list[Id] | None, Query(alias="tag", description="Only those with this tag; all of them, if repeated.")
 ]
 ByQuery = Annotated[Id, Query(description="Who requests it, for the ledger.", examples=["ana"])]
+
+
+_MARKDOWN: JsonObject = {
+    "text/markdown": {
+        "schema": {"type": "string"},
+        "example": "## mem_4f1c · 2026-11-03T09:30:01+00:00\n\nThe machine is busiest at nine.\n\n---\n",
+    }
+}
+_ETAG: JsonObject = {"ETag": {"schema": {"type": "string"}, "description": "Names what MEMORY.md says now"}}
+_IF_MATCH: JsonObject = {
+    "name": "If-Match",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "The ETag of the MEMORY.md that the body was made from.",
+}
+_VERSION = re.compile(r'"(\d{1,12})-([0-9a-f]{32})"')
+
+
+def _version_of(match: str) -> MemoryTextVersion:
+    """Return the version that an If-Match names; raises MemoryTextChangedError for one that is none of ours."""
+    found = _VERSION.fullmatch(match.strip())
+    if found is None:
+        raise MemoryTextChangedError
+    return MemoryTextVersion(int(found[1]), found[2])
+
+
+def _marked(response: Response, text: bytes) -> Response:
+    version = MemoryTextVersion.of(text)
+    response.headers["ETag"] = f'"{version.size}-{version.digest}"'
+    return response
 
 
 class MemoryRoutes(Resource):
@@ -85,6 +119,45 @@ class MemoryRoutes(Resource):
     async def get_memory_stats(self, request: Request, agent: AgentPath) -> Response:
         """Return the figures of the agent's memory."""
         return json_response(memory_stats_body(await self._runtime.memory.stats(agent_of(request, agent))))
+
+    @operation(
+        "GET /v1/agents/{agent}/memory.md",
+        "MEMORY.md, as people read and edit it",
+        {
+            200: {
+                "description": "The text; empty if the agent remembers nothing",
+                "headers": _ETAG,
+                "content": _MARKDOWN,
+            }
+        },
+        404,
+    )
+    async def get_memory_text(self, request: Request, agent: AgentPath) -> Response:
+        """Return MEMORY.md. Its ETag names what it says, for a `PUT` of what somebody makes of it."""
+        text = await self._runtime.memory.text(agent_of(request, agent))
+        return _marked(Response(text, media_type="text/markdown"), text)
+
+    @operation(
+        "PUT /v1/agents/{agent}/memory.md",
+        "Put an edited MEMORY.md in its place",
+        {200: {**answer("It is in its place", wire.MemoryImported), "headers": _ETAG}},
+        404,
+        408,
+        412,
+        413,
+        extra={"requestBody": {"required": True, "content": _MARKDOWN}, "parameters": [_IF_MATCH]},
+    )
+    async def put_memory_text(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
+        """Make the body MEMORY.md.
+
+        With `If-Match`, the ETag of what it was made from, what the agent remembered since then stays at its end; 412 if anything else
+        was changed, and nothing is done. Without it, the body counts as a copy that an editor saved: what it lacks of the last day for
+        being an older one is put back.
+        """
+        ref, text, match = agent_of(request, agent), await request.body(), request.headers.get("if-match")
+        back = await self._runtime.memory.put_text(ref, text, None if match is None else _version_of(match), by=by)
+        now = await self._runtime.memory.text(ref)
+        return _marked(json_response({"put_back": [each.memory_id for each in back]}), now)
 
     @operation(
         "GET /v1/agents/{agent}/memories/{memory_id}",

@@ -14,8 +14,10 @@ from msgspec import Struct
 
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.app_loader import application
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.endpoint import RealModel
+from owlclaw_ray.domain.memory import MemoryHomeKind
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
@@ -83,6 +85,8 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> PreparedServer:
         raise ConfigurationError([Problem(str(settings.agents_dir), what, fix), *problems])
     if unknown := list(price_problems(settings, definitions)):
         raise ConfigurationError(unknown)
+    if left := files_left(settings):
+        raise ConfigurationError([left])
     advice = (
         *misnamed,
         *namesakes(settings.folder),
@@ -92,6 +96,18 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> PreparedServer:
     if tracing is not None:
         check_installed(tracing)
     return PreparedServer(settings, app, tools, tuple(definitions), tuple(broken), tracing, advice)
+
+
+def files_left(settings: Settings) -> Problem | None:
+    """Return that there are memories in files which would not be read, because nobody said where memories are; else None."""
+    if settings.memory.home is not None or settings.memory_home is MemoryHomeKind.FILES:
+        return None
+    number = sum(1 for _ in settings.data_dir.glob("agents/*/*/MEMORY.md"))
+    if not number:
+        return None
+    fix = "set it to files; or set it to database, and then have them imported: owlclaw memory import AGENT FILE"
+    what = f"is not set, and {counted(number, 'agent has', 'agents have')} a MEMORY.md in {settings.data_dir}"
+    return Problem("memory.home", f"{what}, which the database would take the place of", fix)
 
 
 def price_problems(settings: Settings, definitions: Iterable[AgentDefinition]) -> Iterator[Problem]:

@@ -28,6 +28,8 @@ from owlclaw_ray.errors import (
     DefinitionError,
     IdempotencyConflictError,
     MemoryChangedError,
+    MemoryTextChangedError,
+    MemoryTooLargeError,
     MemoryUnavailableError,
     NotFoundError,
     OwlClawError,
@@ -127,6 +129,13 @@ _RULES: Mapping[type[Exception], _ProblemRule] = {
         "memory-changed",
         "The memory was changed in the meantime",
         lambda e: {"memory_id": e.memory_id, "fields": list(e.fields)},
+    ),
+    MemoryTextChangedError: _ProblemRule(412, "memory-text-changed", "MEMORY.md was changed in the meantime"),
+    MemoryTooLargeError: _ProblemRule(
+        413,
+        "memory-too-large",
+        "MEMORY.md would be too large",
+        lambda e: {"size_bytes": e.size, "limit_bytes": e.limit},
     ),
     ScheduleClosedError: _ProblemRule(
         409,

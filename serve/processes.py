@@ -34,6 +34,14 @@ def lives(process: psutil.Process) -> bool:
         return False
 
 
+def child_ended(pid: int) -> bool:
+    """Return whether a child of this process has ended, waited for or not. It is one system call, and leaves the child to its waiter."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
 def end_descendants(pid: int | None = None) -> int:
     """Kill -9 what `descendants` returns, and what they start meanwhile; return how many there were when none is left."""
     killed: set[int] = set()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from serve.processes import OrphanReaper, lives
+from serve.processes import OrphanReaper, child_ended
 
 _CHECK_INTERVAL = 0.5
 _CHECKS_PER_REAP = 20
@@ -39,8 +39,8 @@ class RayWatch:
         """Watch the processes of the Ray that this process has started."""
         found = {_script(each): each for each in psutil.Process().children()}
         self._watch(
-            {name: found[script] for script, name in _VITAL.items() if script in found},
-            {name: found[script] for script, name in _NONESSENTIAL_PROCESSES.items() if script in found},
+            {name: found[script].pid for script, name in _VITAL.items() if script in found},
+            {name: found[script].pid for script, name in _NONESSENTIAL_PROCESSES.items() if script in found},
         )
 
     def cluster(self, is_there: Callable[[], bool]) -> None:
@@ -69,16 +69,16 @@ class RayWatch:
         """Look no more: Ray is about to be ended."""
         self._over.set()
 
-    def _watch(self, vital: Mapping[str, psutil.Process], dispensable: dict[str, psutil.Process]) -> None:
+    def _watch(self, vital: Mapping[str, int], dispensable: dict[str, int]) -> None:
         def look_on() -> None:
             reaper = OrphanReaper()
             for look in count(1):
                 if self._over.wait(_CHECK_INTERVAL):
                     return
-                if gone := [name for name, process in vital.items() if not lives(process)]:
+                if gone := [name for name, pid in vital.items() if child_ended(pid)]:
                     self._lost(gone[0])
                     return
-                for name in [name for name, process in dispensable.items() if not lives(process)]:
+                for name in [name for name, pid in dispensable.items() if child_ended(pid)]:
                     del dispensable[name]
                     self._note(f"note: {name} has ended; nothing here needs it")
                 if look % _CHECKS_PER_REAP == 0:

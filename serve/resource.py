@@ -27,6 +27,7 @@ _PROBLEMS = {
     404: ("not-found", "there is no run 'run_01kaexample'"),
     408: ("body-timeout", "the body was not received within 30 seconds (http.body_timeout_seconds)"),
     409: ("definition-error", "agents/assistant/SOUL.md: is empty (write who the agent is)"),
+    412: ("memory-text-changed", "MEMORY.md was changed meanwhile and stays as it is"),
     413: ("body-too-large", "the body is over the limit of 1,048,576 bytes"),
     422: ("invalid-request", "body.fokus: unknown field (did you mean focus?)"),
     429: ("queue-full", "queue full: agent 'assistant' has 1,000 queued runs (limits.queued_runs)"),

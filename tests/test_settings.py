@@ -13,6 +13,7 @@ from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.definitions.loader import load_definition
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.budget import NANO, Budget, BudgetPeriod, BudgetScope, BudgetUnit
+from owlclaw_ray.domain.memory import MemoryHomeKind
 from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.permission import Approver, PermissionRules
 from owlclaw_ray.domain.provider import ProviderLimits
@@ -724,3 +725,16 @@ def test_routes_and_prices_are_read(tmp_path):
 
     assert settings.defaults.routes == (("a", ("x/y",)), ("b", ("x/y", "z/w")))
     assert settings.models.price_rules == (("own/*", Price(1.0, 2.5)),)
+
+
+@pytest.mark.parametrize(
+    ("said", "home"),
+    [
+        ({}, MemoryHomeKind.FILES),
+        ({"OWLCLAW_STORE_URL": "postgresql://u:p@localhost/db"}, MemoryHomeKind.DATABASE),
+        ({"OWLCLAW_STORE_URL": "postgresql://u:p@localhost/db", "OWLCLAW_MEMORY__HOME": "files"}, MemoryHomeKind.FILES),
+        ({"OWLCLAW_MEMORY__HOME": "database"}, MemoryHomeKind.DATABASE),
+    ],
+)
+def test_memories_are_in_the_database_where_every_node_has_one_unless_the_settings_say_otherwise(tmp_path, said, home):
+    assert load_settings(tmp_path, said).memory_home is home

@@ -323,7 +323,7 @@ class Pool(LocalPool):
 
     world: World
 
-    async def spawn(self):
+    async def spawn(self, node_id):
         host_id, wire = self._ids.make("host"), EpochNotes(self._store)
         services = replace(self._services, tools=Tools(self.world, wire.epochs))
         durable = DurableStore(wire, services.clock)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,10 +25,15 @@ _ACCEPTED = 202
 
 
 class Client:
-    """Submits orders at a given rate, but none beyond `gate`. Lines of `answers` are all that it was told."""
+    """Submits orders at a given rate, but none beyond `gate`, to each of the URLs in turns. Lines of `answers` are all that it was told.
 
-    def __init__(self, url: str, orders: Iterator[Order], *, rate: float, answers: Path) -> None:
-        self._url, self._orders, self._interval = url, orders, 1 / rate
+    The first `ahead` orders go at once.
+    """
+
+    def __init__(
+        self, urls: Sequence[str], orders: Iterator[Order], *, rate: float, answers: Path, ahead: int = 0
+    ) -> None:
+        self._urls, self._orders, self._interval, self._ahead = cycle(urls), orders, 1 / rate, ahead
         self._answers = answers
         self._next_at = time.monotonic()
         self._turn = asyncio.Lock()
@@ -59,13 +65,13 @@ class Client:
     async def run(self) -> None:
         """Return when every order has its 202, and every cancellation its answer."""
         limits = httpx.Limits(max_connections=2 * _AT_ONCE)
-        async with httpx.AsyncClient(base_url=self._url, timeout=_TIMEOUT, limits=limits, trust_env=False) as http:
+        async with httpx.AsyncClient(timeout=_TIMEOUT, limits=limits, trust_env=False) as http:
             await asyncio.gather(*(self._work(http) for _ in range(_AT_ONCE)))
             await asyncio.gather(*self._cancels)
 
     async def submit_now(self, order: Order) -> str | None:
         """Submit an order beside the others; return the id of its run, None if it was refused for good."""
-        async with httpx.AsyncClient(base_url=self._url, timeout=_TIMEOUT, trust_env=False) as http:
+        async with httpx.AsyncClient(timeout=_TIMEOUT, trust_env=False) as http:
             return await self._submit(http, order)
 
     async def _work(self, http: httpx.AsyncClient) -> None:
@@ -90,8 +96,9 @@ class Client:
             while order is not None and order.number >= self.gate:
                 self._opened.clear()
                 await self._opened.wait()
-            await asyncio.sleep(self._next_at - time.monotonic())
-            self._next_at = max(self._next_at, time.monotonic() - 1.0) + self._interval
+            if order is not None and order.number >= self._ahead:
+                await asyncio.sleep(self._next_at - time.monotonic())
+                self._next_at = max(self._next_at, time.monotonic() - 1.0) + self._interval
             return order
 
     async def _submit(self, http: httpx.AsyncClient, order: Order) -> str | None:
@@ -121,7 +128,7 @@ class Client:
         """Return an answer that is final, None (after a pause) for one that asks to try again or for none."""
         self._asking.set()
         try:
-            answer = await http.post(path, content=body, headers=headers)
+            answer = await http.post(next(self._urls) + path, content=body, headers=headers)
         except httpx.TransportError as error:
             self.troubles[type(error).__name__] += 1
         else:
@@ -133,7 +140,7 @@ class Client:
 
     async def _hang_up(self, order: Order) -> None:
         """Send the request and close the connection without waiting for the answer."""
-        parts = urlsplit(self._url)
+        parts = urlsplit(next(self._urls))
         body = order.body()
         head = (
             f"POST /v1/agents/{order.agent}/triggers HTTP/1.1\r\nHost: {parts.netloc}\r\n"

@@ -25,7 +25,9 @@ from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.ids import DEFAULT_TENANT, RunId, ScheduleId
 from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.memory.documents import ACTIVE, UNDATED
 from owlclaw_ray.memory.folders import MemoryFolders
+from owlclaw_ray.memory.markdown import parse
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.queries import (
     AgentPage,
@@ -33,6 +35,7 @@ from owlclaw_ray.store.queries import (
     JournalOfRun,
     LedgerBreaks,
     LedgerFilter,
+    MemoryOfAgent,
     RunFilter,
     ScheduleFilter,
     TicksOfSchedule,
@@ -109,7 +112,7 @@ async def read_evidence(folder: Path, store_url: str = "") -> Evidence:
         schedules = [
             schedule for each in agents for schedule in await store.read(ScheduleFilter(DEFAULT_TENANT, each.agent))
         ]
-        memory = MemoryFolders(installation.data_dir, SystemClock())
+        folders = MemoryFolders(installation.data_dir, SystemClock())
         return Evidence(
             answers=[_answer(line) for line in _lines(folder / ANSWERS)],
             blows=[_blow(line) for line in _lines(folder / BLOWS)],
@@ -121,10 +124,18 @@ async def read_evidence(folder: Path, store_url: str = "") -> Evidence:
             agents=agents,
             schedules={each.schedule_id: each for each in schedules},
             ticks={each.schedule_id: await store.read(TicksOfSchedule(each.schedule_id)) for each in schedules},
-            memories={each.agent: memory.memories(each.agent) for each in agents},
+            memories={each.agent: await _memories(store, folders, each.agent) for each in agents},
         )
     finally:
         await store.close()
+
+
+async def _memories(store: Store, folders: MemoryFolders, agent: AgentRef) -> Sequence[Memory]:
+    """Return what the agent remembers, in whichever home."""
+    stored = await store.read(MemoryOfAgent(agent, {ACTIVE: 0}))
+    if stored.version:
+        return parse(stored.texts[ACTIVE].text, UNDATED).memories
+    return folders.memories(agent)
 
 
 async def _runs(store: Store) -> dict[RunId, Run]:

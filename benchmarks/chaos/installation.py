@@ -55,6 +55,21 @@ class Installation:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def holder(self) -> Installation:
+        """The cluster that runs the agents: there is but this one."""
+        return self
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Where it listens."""
+        return (self.url,)
+
+    @property
+    def started(self) -> bool:
+        """Whether it was started, and not killed since."""
+        return self._process is not None
+
+    @property
     def data_dir(self) -> Path:
         """Where the runtime keeps its state."""
         return self.folder / ".owlclaw"
@@ -105,15 +120,24 @@ class Installation:
 
     async def ready(self, seconds: float = READY_SECONDS) -> bool:
         """Return whether every part answers within so many seconds; raises RuntimeError if `owlclaw up` ended instead."""
+        return await self._answers_within(seconds)
+
+    async def _answers_within(self, seconds: float) -> bool:
         end = time.monotonic() + seconds
         async with httpx.AsyncClient(base_url=self.url, timeout=5, trust_env=False) as client:
             while time.monotonic() < end:
-                if self._process is None or self._process.poll() is not None:
-                    raise RuntimeError(f"owlclaw up ended by itself; see {self.folder / 'up.log'}")
+                self._check_life()
                 if await _answers(client):
                     return True
                 await asyncio.sleep(_POLL_SECONDS)
         return False
+
+    def _check_life(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            raise RuntimeError(f"owlclaw up ended by itself; see {self.folder / 'up.log'}")
+
+    def hand_on(self) -> None:
+        """Note that it has ended: nobody else runs its agents."""
 
     async def stop(self) -> str:
         """End the runtime as `owlclaw down` does. Return what was wrong with its end, empty if nothing was."""

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import orjson
 import psutil
 
 from benchmarks.chaos.client import Client
+from benchmarks.chaos.clusters import Clusters
 from benchmarks.chaos.installation import Installation, title_of
+from benchmarks.chaos.machines import Machine, Machines
 from benchmarks.chaos.streams import follow_all
-from benchmarks.chaos.strikes import HUNG, NODE, Role, Strike
+from benchmarks.chaos.strikes import HUNG, LEASE, MACHINES, NODE, Role, Strike
 from benchmarks.question import Say
 from serve.launch import LOST_RAY
 from serve.processes import lives
@@ -28,7 +31,12 @@ _END_SECONDS = 60.0
 _ORPHAN_SECONDS = 5.0
 _BEHIND_REQUESTS = frozenset({Role.KEEPER, Role.ROOT, Role.REPLICA, Role.PROXY, *NODE})
 """Hit while a request is on its way, so that its answer may be lost."""
-_WHOLE = frozenset({Role.TREE, Role.RESTART})
+_WHOLE = frozenset({Role.TREE, Role.RESTART}) | LEASE
+_NETWORKS: Mapping[Role, Sequence[str]] = {
+    Role.MACHINE: ("cluster", "database"),
+    Role.FROM_DATABASE: ("database",),
+    Role.FROM_CLUSTER: ("cluster",),
+}
 _REQUEST_SECONDS = 3.0
 _REQUEST_TAKES = 0.02
 
@@ -36,9 +44,11 @@ _REQUEST_TAKES = 0.02
 class Killer:
     """Strikes when the client has had enough triggers accepted. Lines of `blows` are what it did."""
 
-    def __init__(self, installation: Installation, client: Client, *, blows: Path, say: Say) -> None:
+    def __init__(self, installation: Installation | Clusters, client: Client, *, blows: Path, say: Say) -> None:
         self._installation, self._client, self._blows, self._say = installation, client, blows, say
         self._stopped: dict[int, asyncio.Task[None]] = {}
+        self._lost: dict[int, asyncio.Task[None]] = {}
+        """What brings lost machines back, by their number."""
         self.problems: list[str] = []
         """What was wrong with the runtime's own ends, and with what open streams were answered."""
 
@@ -55,16 +65,19 @@ class Killer:
                     f"after strike {strike.number} ({strike.role.value}) it did not answer for {_RECOVER_SECONDS:g} s"
                 )
         self._client.open_until(runs)
-        await asyncio.gather(*self._stopped.values())
+        await asyncio.gather(*self._stopped.values(), *self._lost.values())
 
     async def _strike(self, strike: Strike) -> None:
         if strike.role in _WHOLE:
             await self._end_and_start(strike)
             return
+        if strike.role in MACHINES and isinstance(self._installation, Machines):
+            self._lose(strike, self._installation.worker(strike.choice))
+            return
         if strike.role is Role.STREAMS:
             self._note(strike, "followed", None)
             self.problems += await follow_all(
-                self._installation.url, self._client, strike.number, strike.hold, self._say
+                self._installation.urls[0], self._client, strike.number, strike.hold, self._say
             )
             return
         victim = await self._find(strike)
@@ -80,16 +93,40 @@ class Killer:
         else:
             self._hit(strike, victim, signal.SIGKILL, "killed")
 
+    def _lose(self, strike: Strike, machine: Machine) -> None:
+        """Have a machine lost for a while; one that is lost already is a miss."""
+        if machine.number in self._lost or not machine.processes():
+            self._note(strike, "missed", None)
+            return
+        networks = _NETWORKS[strike.role]
+        for network in networks:
+            machine.unplug(network)
+        if strike.role is Role.MACHINE:
+            machine.send(signal.SIGSTOP)
+        self._note(strike, "stopped", None, title=f"machine {machine.number}")
+        self._lost[machine.number] = asyncio.create_task(self._bring_back(strike, machine, networks))
+
+    async def _bring_back(self, strike: Strike, machine: Machine, networks: Sequence[str]) -> None:
+        await asyncio.sleep(strike.hold)
+        if strike.role is Role.MACHINE:
+            machine.send(signal.SIGKILL)
+        for network in networks:
+            machine.plug_in(network)
+        self._note(strike, "continued", None, title=f"machine {machine.number}")
+        del self._lost[machine.number]
+
     async def _end_and_start(self, strike: Strike) -> None:
-        if strike.role is Role.TREE:
+        hit = self._installation.holder
+        if strike.role in {Role.TREE, Role.CLUSTER}:
             self._note(strike, "killed", None)
-            await self._installation.kill()
+            await hit.kill()
         else:
             self._note(strike, "ending", None)
-            self.problems += filter(None, [await self._installation.stop()])
+            self.problems += filter(None, [await hit.stop()])
             self._note(strike, "ended", None)
-        self._installation.start()
-        await self._installation.ready()
+        self._installation.hand_on()
+        hit.start()
+        await hit.ready()
         self._note(strike, "ready", None)
 
     async def _end_node(self, strike: Strike, victim: psutil.Process) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 from benchmarks.chaos.checker import Violation, check
 from benchmarks.chaos.evidence import Evidence
-from benchmarks.chaos.installation import Installation
 from benchmarks.chaos.resumption import (
     Resumption,
     by_place,
@@ -21,6 +20,7 @@ from benchmarks.chaos.resumption import (
     resumptions,
     sorted_seconds,
     standstills,
+    under_way,
 )
 from benchmarks.chaos.runtime_logs import complaints
 from benchmarks.chaos.session import FACTS
@@ -64,7 +64,9 @@ def judge(folder: Path, evidence: Evidence) -> Report:
         "executions_cut_short": sum(each.ended is None for each in evidence.executions),
         "uncertain_results": _uncertain(evidence),
         "ledger_records": len(evidence.ledger),
+        "under_way": _quantiles(sorted(map(float, under_way(evidence)))),
         "resumed": len(found),
+        "still_seconds": _quantiles(sorted(each.still for each in found)),
         "resume_seconds": {name: _quantiles(seconds) for name, seconds in _times(found).items()},
         "standstill_seconds": {
             name: _quantiles(seconds) for name, seconds in {ALL: sorted_seconds(waited), **by_role(waited)}.items()
@@ -72,7 +74,7 @@ def judge(folder: Path, evidence: Evidence) -> Report:
         "load_average": _quantiles(sorted(blow.load for blow in evidence.blows)),
         "cores": os.cpu_count(),
         "interrupted_behind": by_place(found),
-        "tracebacks": dict(complaints(Installation(folder).ray_dir).most_common()),
+        "tracebacks": dict(complaints(folder).most_common()),
         "violations": [_told(each, evidence) for each in violations],
     }
     return Report(violations, content)
@@ -93,6 +95,8 @@ def summary(report: Report) -> str:
         f"answers that named an earlier run: {content['answered_twice']}",
         f"runs resumed: {content['resumed']}, interrupted behind {content['interrupted_behind']}",
         f"seconds from the blow to run_resumed (goal: p95 of all ≤ {RESUME_GOAL_SECONDS:g}): {_shown(seconds)}",
+        f"seconds from the entry before to run_resumed: {_shown({ALL: content['still_seconds']})}",
+        f"runs that were not over at a strike: {_shown({ALL: content['under_way']})}",
         f"seconds that queued runs stood still behind no other run: {_shown(content['standstill_seconds'])}",
         f"submitting took {content['seconds_submitting']} s, the rest of the runs {content['seconds_until_quiet']} s",
         f"load average at the strikes: p50 {load.get('p50')} max {load.get('max')}, on {content['cores']} cores",

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from benchmarks.chaos.evidence import Blow, Evidence
-from benchmarks.chaos.strikes import NODE, Role
+from benchmarks.chaos.strikes import LEASE, MACHINES, NODE, Role
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind
 
-_SWEEPING = frozenset({Role.ROOT, Role.RESTART, Role.TREE}) | NODE
+_SWEEPING = frozenset({Role.ROOT, Role.RESTART, Role.TREE}) | NODE | LEASE
 """Whose end ends every host: a run that was interrupted before waits from then on anew."""
-_INTERRUPTING = frozenset({Role.AGENT, Role.HUNG_AGENT})
+_INTERRUPTING = frozenset({Role.AGENT, Role.HUNG_AGENT}) | MACHINES
 _HITS = frozenset({"killed", "stopped", "ended"})
 _DYING = timedelta(seconds=2)
 """So long after a blow a host may still write: its owner died, not it, or it was the last of many to be killed."""
@@ -29,6 +29,8 @@ class Resumption:
     """What was hit; None when no strike was seen to end the host (it died of something else, or lost its agent)."""
     seconds: float
     """From the blow to run_resumed; without a blow, from the last entry."""
+    still: float
+    """Seconds since the last entry: with the call that was under way then."""
     after: EntryKind
     """The last fact that was committed before."""
 
@@ -47,7 +49,8 @@ def resumptions(evidence: Evidence) -> Iterator[Resumption]:
                 blow = _cause(blows, alive.at, entry.at)
                 since = alive.at if blow is None else blow.at
                 role = None if blow is None else blow.role
-                yield Resumption(run_id, role, (entry.at - since).total_seconds(), alive.kind)
+                still = (entry.at - alive.at).total_seconds()
+                yield Resumption(run_id, role, (entry.at - since).total_seconds(), still, alive.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,16 @@ def standstills(evidence: Evidence) -> Iterator[Standstill]:
         yield Standstill(run.run_id, meanwhile[-1].role if meanwhile else None, (at - since).total_seconds())
         if run.finished_at is not None:
             free[run.agent] = run.finished_at
+
+
+def under_way(evidence: Evidence) -> Iterator[int]:
+    """Yield how many runs were accepted and not over at each blow."""
+    for blow in evidence.blows:
+        if blow.what in _HITS:
+            runs = evidence.runs.values()
+            yield sum(
+                run.created_at <= blow.at and (run.finished_at is None or run.finished_at > blow.at) for run in runs
+            )
 
 
 def sorted_seconds(found: Iterable[Resumption | Standstill]) -> list[float]:

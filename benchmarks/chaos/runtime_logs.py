@@ -12,10 +12,10 @@ _LAST_LINE = re.compile(r"^[\w.]+(Error|Exception|Interrupt|Exit|Timeout|Group)\
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\b[0-9a-f]{8,}\b|\b(run|act|host|req|call|key)_\w+|\d+")
 
 
-def complaints(ray_dir: Path) -> Counter[str]:
-    """Return how often each kind of traceback is in the logs of all processes; what varies in its last line is `…`."""
+def complaints(folder: Path) -> Counter[str]:
+    """Return how often each kind of traceback is in the logs of all processes of all clusters; what varies in its last line is `…`."""
     found: Counter[str] = Counter()
-    for session in ray_dir.glob("session_*"):
+    for session in (*folder.glob("ray/session_*"), *folder.glob("*/ray/session_*")):
         if not session.is_symlink():
             for log in (*session.glob("logs/worker-*.err"), *session.glob("logs/serve/*.log")):
                 found.update(_last_lines(log))

@@ -13,12 +13,14 @@ from pathlib import Path
 import httpx
 
 from benchmarks.chaos.client import Client
+from benchmarks.chaos.clusters import Clusters
 from benchmarks.chaos.installation import Installation
 from benchmarks.chaos.killer import Killer
+from benchmarks.chaos.machines import HUB, Machines, lay_networks
 from benchmarks.chaos.strikes import SHARES, Role, schedule
-from benchmarks.chaos.workload import orders
+from benchmarks.chaos.workload import USUAL, Shape, orders
 from benchmarks.question import Say
-from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
+from owlclaw_ray.testing.postgres import LOOPBACK, PostgresServer, find_binaries
 
 ANSWERS, BLOWS, FACTS = "answers.jsonl", "blows.jsonl", "session.json"
 _POLL_SECONDS = 0.5
@@ -37,6 +39,13 @@ class Plan:
     """How long, at most, to wait for the end of all runs after the last trigger."""
     roles: tuple[Role, ...] = tuple(SHARES)
     postgres: bool = False
+    clusters: int = 1
+    """How many share the database."""
+    nodes: int = 1
+    """How many machines the cluster has; with several the session is to run in a hub, see `machines`."""
+    shape: Shape = USUAL
+    ahead: int = 0
+    """So many triggers are submitted at once, to begin with."""
 
     @property
     def rate(self) -> float:
@@ -48,31 +57,44 @@ class Plan:
 def carried_out(plan: Plan, folder: Path, say: Say) -> Iterator[str]:
     """Run the session in this new folder; inside the block the system is stopped and its store, of this URL, can be read."""
     with ExitStack() as stack:
-        installation = Installation(folder)
-        store_url = installation.sqlite_url
+        installation = _installation(plan, folder)
+        store_url = Installation(folder).sqlite_url
+        if plan.nodes > 1:
+            lay_networks()
         if plan.postgres:
-            store_url = stack.enter_context(_postgres(folder / "postgres")).url()
+            store_url = stack.enter_context(_postgres(folder / "postgres", HUB if plan.nodes > 1 else LOOPBACK)).url()
         installation.write(store_url=store_url)
         asyncio.run(_suffer(plan, installation, say))
         yield store_url
 
 
-def _postgres(folder: Path) -> PostgresServer:
+def _installation(plan: Plan, folder: Path) -> Installation | Clusters:
+    if plan.nodes > 1:
+        return Machines(folder, plan.nodes)
+    return Clusters(folder, plan.clusters) if plan.clusters > 1 else Installation(folder)
+
+
+def _postgres(folder: Path, address: str) -> PostgresServer:
     binaries = find_binaries()
     if binaries is None:
         raise RuntimeError("there are no PostgreSQL server binaries; Debian: apt-get install postgresql")
-    return PostgresServer(folder, binaries)
+    return PostgresServer(folder, binaries, address)
 
 
-async def _suffer(plan: Plan, installation: Installation, say: Say) -> None:
+async def _suffer(plan: Plan, installation: Installation | Clusters, say: Say) -> None:
     client = Client(
-        installation.url, orders(plan.seed, plan.runs), rate=plan.rate, answers=installation.folder / ANSWERS
+        installation.urls,
+        orders(plan.seed, plan.runs, plan.shape),
+        rate=plan.rate,
+        answers=installation.folder / ANSWERS,
+        ahead=plan.ahead,
     )
     killer = Killer(installation, client, blows=installation.folder / BLOWS, say=say)
     strikes = schedule(plan.seed, plan.runs, plan.kills, plan.roles)
     try:
         installation.start()
-        await installation.ready()
+        if not await installation.ready():
+            raise RuntimeError(f"the runtime was not ready in time; see the logs in {installation.folder}")
         say(f"up; {plan.runs} triggers at {plan.rate:.1f} a second, {plan.kills} strikes")
         started = time.monotonic()
         async with asyncio.TaskGroup() as group:
@@ -87,7 +109,11 @@ async def _suffer(plan: Plan, installation: Installation, say: Say) -> None:
     finally:
         await installation.kill()
     facts = {
-        "plan": {**asdict(plan), "roles": [role.value for role in plan.roles]},
+        "plan": {
+            **asdict(plan),
+            "roles": [role.value for role in plan.roles],
+            "shape": {**asdict(plan.shape), "left_out": sorted(plan.shape.left_out)},
+        },
         "seconds_submitting": round(submitted - started, 1),
         "seconds_until_quiet": round(quiet_at - submitted, 1),
         "quiet": quiet,
@@ -97,11 +123,11 @@ async def _suffer(plan: Plan, installation: Installation, say: Say) -> None:
     (installation.folder / FACTS).write_text(json.dumps(facts, indent=2))
 
 
-async def _quiet(installation: Installation, plan: Plan) -> bool:
+async def _quiet(installation: Installation | Clusters, plan: Plan) -> bool:
     """Return whether no run is left, and no schedule that would make one, within the plan's limit."""
     end = time.monotonic() + plan.quiet_seconds
-    agents = {order.agent for order in orders(plan.seed, plan.runs)}
-    async with httpx.AsyncClient(base_url=installation.url, timeout=30, trust_env=False) as http:
+    agents = {order.agent for order in orders(plan.seed, plan.runs, plan.shape)}
+    async with httpx.AsyncClient(base_url=installation.urls[0], timeout=30, trust_env=False) as http:
         while time.monotonic() < end:
             try:
                 if not await _any_run(http) and not await _any_schedule(http, agents) and not await _any_run(http):

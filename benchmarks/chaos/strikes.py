@@ -51,12 +51,25 @@ class Role(Enum):
     """Nobody is killed: the runtime is stopped as `owlclaw down` stops it, amid its work, and started again."""
     TREE = "tree"
     """Every process of the runtime, `owlclaw up` included, which is then started again."""
+    HANDOVER = "handover"
+    """Nobody is killed: of several clusters the one that holds the lease is stopped as RESTART does, and stands by afterwards."""
+    CLUSTER = "cluster"
+    """Every process of the cluster that holds the lease, which is then started again and stands by."""
+    MACHINE = "machine"
+    """A machine that is not the head loses its power: its processes stop and its cables are dead, and some time later it starts anew."""
+    FROM_DATABASE = "from_database"
+    """Such a machine does not reach the database for a while, and it does the others."""
+    FROM_CLUSTER = "from_cluster"
+    """Such a machine does not reach the others for a while, and it does the database."""
 
 
 HUNG = frozenset({Role.HUNG_AGENT, Role.HUNG_PART, Role.HUNG_REPLICA, Role.HUNG_PROXY})
 NODE = frozenset({Role.RAYLET, Role.GCS, Role.DASHBOARD_AGENT})
 """What Ray's node cannot go on without."""
-HARMLESS = HUNG | {Role.RESTART, Role.STREAMS}
+LEASE = frozenset({Role.HANDOVER, Role.CLUSTER})
+"""After these another cluster holds the lease."""
+MACHINES = frozenset({Role.MACHINE, Role.FROM_DATABASE, Role.FROM_CLUSTER})
+HARMLESS = HUNG | MACHINES | {Role.RESTART, Role.STREAMS, Role.HANDOVER}
 """Strikes that kill nobody."""
 SHARES: Mapping[Role, float] = {
     Role.AGENT: 28,
@@ -80,7 +93,25 @@ SHARES: Mapping[Role, float] = {
     Role.RESTART: 1,
     Role.TREE: 2,
 }
-"""How often each role is hit, in comparison to the others."""
+"""How often each role is hit, in comparison to the others, where there is one cluster."""
+LEASE_SHARES: Mapping[Role, float] = {Role.HANDOVER: 1, Role.CLUSTER: 1}
+"""The same where there are several."""
+MACHINE_SHARES: Mapping[Role, float] = {
+    Role.MACHINE: 5,
+    Role.FROM_DATABASE: 5,
+    Role.FROM_CLUSTER: 5,
+    Role.AGENT: 6,
+    Role.TOOL_WORKER: 3,
+    Role.KEEPER: 4,
+    Role.DIRECTORY: 3,
+    Role.GATEWAY: 2,
+    Role.SCHEDULER: 1,
+    Role.ROOT: 4,
+    Role.HUNG_AGENT: 2,
+    Role.HUNG_PART: 3,
+}
+"""The same for one cluster of several machines."""
+_WEIGHTS = {**MACHINE_SHARES, **SHARES, **LEASE_SHARES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +153,8 @@ def schedule(seed: int, runs: int, kills: int, roles: Sequence[Role] = tuple(SHA
 
 def _counts(kills: int, roles: Sequence[Role]) -> dict[Role, int]:
     """Share the kills out: the whole part of each share first, the rest to the largest remainders."""
-    total = sum(SHARES[role] for role in roles)
-    shares = {role: kills * SHARES[role] / total for role in roles}
+    total = sum(_WEIGHTS[role] for role in roles)
+    shares = {role: kills * _WEIGHTS[role] / total for role in roles}
     counts = {role: int(share) for role, share in shares.items()}
     by_remainder = sorted(roles, key=lambda role: counts[role] - shares[role])
     for role in by_remainder[: kills - sum(counts.values())]:

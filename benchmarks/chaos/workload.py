@@ -33,6 +33,23 @@ _TOOLS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the triggers of a session are like, beside its seed."""
+
+    agents: int = _CROWD_AGENTS
+    """Of the shared ones."""
+    slowness: float = 1.0
+    """By this the time is multiplied that the model takes."""
+    solo_share: float = _SOLO_SHARE
+    """Of the triggers: those for the dedicated agents, of which there are four."""
+    left_out: frozenset[str] = frozenset()
+    """Tools that no model asks for."""
+
+
+USUAL = Shape()
+
+
 class Manner(Enum):
     """How the client behaves."""
 
@@ -76,16 +93,17 @@ def watched_order(strike: int, index: int, seconds: float) -> Order:
     return Order(number, f"chaos-watched-{number}", f"{CROWD}:watched-{index}", payload, Manner.PLAIN, 0.0)
 
 
-def orders(seed: int, runs: int) -> Iterator[Order]:
+def orders(seed: int, runs: int, shape: Shape = USUAL) -> Iterator[Order]:
     """Yield the triggers of a session in the order of their submission."""
     for number in range(runs):
-        yield _order(seed, number, Random(f"{seed} order {number}"))  # noqa: S311 - it must come out the same again
+        random = Random(f"{seed} order {number}")  # noqa: S311 - it must come out the same again
+        yield _order(seed, number, random, shape)
 
 
-def _order(seed: int, number: int, random: Random) -> Order:
-    solo = random.random() < _SOLO_SHARE
-    agent = f"{SOLO}:{random.randrange(_SOLO_AGENTS)}" if solo else f"{CROWD}:{random.randrange(_CROWD_AGENTS)}"
-    turns = [_turn(number, index, random) for index in range(random.randint(1, 4))]
+def _order(seed: int, number: int, random: Random, shape: Shape) -> Order:
+    solo = random.random() < shape.solo_share
+    agent = f"{SOLO}:{random.randrange(_SOLO_AGENTS)}" if solo else f"{CROWD}:{random.randrange(shape.agents)}"
+    turns = [_turn(number, index, random, shape) for index in range(random.randint(1, 4))]
     [manner] = random.choices(list(_MANNERS), weights=list(_MANNERS.values()))
     payload = {"number": number, "turns": turns}
     cancel_after = random.uniform(0, _CANCEL_WITHIN)
@@ -93,10 +111,11 @@ def _order(seed: int, number: int, random: Random) -> Order:
     return Order(number, f"chaos-{seed}-{number}", agent, payload, manner, cancel_after, padding)
 
 
-def _turn(number: int, index: int, random: Random) -> dict[str, Any]:
-    tools = random.choices(list(_TOOLS), weights=list(_TOOLS.values()), k=random.randint(1, 3))
+def _turn(number: int, index: int, random: Random, shape: Shape) -> dict[str, Any]:
+    known = {name: weight for name, weight in _TOOLS.items() if name not in shape.left_out}
+    tools = random.choices(list(known), weights=list(known.values()), k=random.randint(1, 3))
     return {
-        "latency": random.choice(_LATENCIES),
+        "latency": random.choice(_LATENCIES) * shape.slowness,
         "calls": [[tool, _arguments(tool, f"{number}.{index}.{place}", random)] for place, tool in enumerate(tools)],
     }
 

@@ -310,6 +310,24 @@ class Client:
         path, query = _memories(agent, "reindex"), {"by": by or None}
         return (await self._call(wire.Reindexed, "POST", path, query, patience=timeout))["indexed"]
 
+    async def memory_text(self, agent: str) -> tuple[bytes, str]:
+        """Return MEMORY.md as people read and edit it, and the ETag that names what it says."""
+        response = await self._send("GET", _memory_text(agent))
+        return response.content, response.headers.get("ETag", "")
+
+    async def put_memory_text(
+        self, agent: str, text: bytes, etag: str | None = None, *, by: str = ""
+    ) -> wire.MemoryImported:
+        """Make this text MEMORY.md; raises MemoryTooLargeError.
+
+        `etag`: of the MEMORY.md that it was made from; what the agent remembered since then stays at its end, and if anything else was
+        changed MemoryTextChangedError is raised and nothing is done. Without it, what the text lacks for being an older copy is put back.
+        """
+        headers = {} if etag is None else {"If-Match": etag}
+        response = await self._send("PUT", _memory_text(agent), {"by": by or None}, headers=headers, body=text)
+        answer: wire.MemoryImported = orjson.loads(response.content)
+        return answer
+
     async def memory_stats(self, agent: str) -> wire.MemoryStats:
         """Return how much the agent remembers, and what is wrong with its files."""
         return await self._call(wire.MemoryStats, "GET", _memories(agent, "stats"))
@@ -581,15 +599,17 @@ class Client:
         query: Query | None = None,
         *,
         headers: Mapping[str, str] | None = None,
-        body: JsonObject | None = None,
+        body: JsonObject | bytes | None = None,
         patience: float = 0.0,
     ) -> httpx.Response:
+        is_text = isinstance(body, bytes)
+        media = {"Content-Type": "text/markdown" if is_text else "application/json"} if body or is_text else {}
         request = self._http.build_request(
             method,
             path,
             params={name: value for name, value in (query or {}).items() if value is not None},
-            headers={**(headers or {}), **({"Content-Type": "application/json"} if body else {})},
-            content=orjson.dumps(body) if body else None,
+            headers={**(headers or {}), **media},
+            content=body if isinstance(body, bytes) else orjson.dumps(body) if body else None,
             timeout=httpx.Timeout(self._timeout, read=self._timeout + patience),
         )
         failures = 0
@@ -650,6 +670,10 @@ async def server_sent_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[tupl
                 if data:
                     yield event, b"\n".join(data)
                 event, data = "", []
+
+
+def _memory_text(agent: str) -> str:
+    return f"/v1/agents/{_part(agent)}/memory.md"
 
 
 def _memories(agent: str, *rest: str) -> str:

@@ -94,6 +94,8 @@ class SyncClient:
     delete_memory = _Blocking(Client.delete_memory)
     archive_memories = _Blocking(Client.archive_memories)
     reindex_memories = _Blocking(Client.reindex_memories)
+    memory_text = _Blocking(Client.memory_text)
+    put_memory_text = _Blocking(Client.put_memory_text)
     memory_stats = _Blocking(Client.memory_stats)
     artifacts = _Blocking(Client.artifacts)
     artifact = _Blocking(Client.artifact)

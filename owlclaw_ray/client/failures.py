@@ -18,6 +18,8 @@ from owlclaw_ray.errors import (
     DefinitionError,
     IdempotencyConflictError,
     MemoryChangedError,
+    MemoryTextChangedError,
+    MemoryTooLargeError,
     NotFoundError,
     OwlClawError,
     Problem,
@@ -81,6 +83,8 @@ _TYPED: Mapping[str, Callable[[JsonObject], OwlClawError]] = {
     "agent-busy": lambda problem: AgentBusyError(problem["agent"], problem["run_id"]),
     "queue-full": lambda problem: QueueFullError(problem["agent"], problem["limit"]),
     "memory-changed": lambda problem: MemoryChangedError(problem["memory_id"], problem["fields"]),
+    "memory-text-changed": lambda _: MemoryTextChangedError(),
+    "memory-too-large": lambda problem: MemoryTooLargeError(problem["size_bytes"], problem["limit_bytes"]),
     "already-decided": lambda problem: AlreadyDecidedError(problem["approval_id"], problem["approval_status"]),
     "invalid-schedule": lambda problem: ScheduleError(
         problem["problems"][0]["where"].removeprefix("body."), problem["problems"][0]["what"]

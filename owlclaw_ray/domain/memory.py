@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from enum import Enum
+from hashlib import blake2b
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -11,6 +13,15 @@ from owlclaw_ray.domain.embedding import EmbeddedCall
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import MemoryId
+
+
+class MemoryHomeKind(Enum):
+    """Where the truth about what agents remember is."""
+
+    FILES = "files"
+    """MEMORY.md and its archive, in the data folder."""
+    DATABASE = "database"
+    """Rows of the store, which every node reaches."""
 
 
 class Memory(Struct, frozen=True):
@@ -103,6 +114,19 @@ class MemoryStats(Struct, frozen=True):
     put back because an older copy of the file was saved; and files that hold what somebody wrote and no agent reads."""
 
 
+class StoredDocument(Struct, frozen=True):
+    """A document of an agent's memory in the store. Versions are those of the whole memory."""
+
+    begun: int
+    """The version in which it was written as a whole; what came later is appended to that."""
+    changed: int
+    """The version in which it was changed last."""
+    size: int
+    """In bytes."""
+    at: datetime
+    """When it was changed last."""
+
+
 class MemoryLimits(Struct, frozen=True):
     """How much one agent keeps active, and how long it keeps anything."""
 
@@ -113,3 +137,19 @@ class MemoryLimits(Struct, frozen=True):
     """A file that is too large first loses everything older than this."""
     retention: timedelta | None = None
     """What is older is removed for good, from the archive too; None: nothing is."""
+
+
+class MemoryTextVersion(Struct, frozen=True):
+    """What tells one text of MEMORY.md from another, and whether a later one only goes on after it."""
+
+    size: int
+    digest: str
+
+    @classmethod
+    def of(cls, text: bytes) -> MemoryTextVersion:
+        """Return the version that is this text."""
+        return cls(len(text), blake2b(text, digest_size=16).hexdigest())
+
+    def begins(self, text: bytes) -> bool:
+        """Return whether the text is this version, or this version and something after it."""
+        return len(text) >= self.size and MemoryTextVersion.of(text[: self.size]) == self

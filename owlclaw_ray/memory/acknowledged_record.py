@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from pathlib import Path
@@ -104,24 +104,10 @@ class AcknowledgedRecord:
 
         What was put back keeps its place: copies that were opened before have it.
         """
-        found: dict[MemoryId, AcknowledgedEntry] = {}
         try:
-            lines = self._read(0).split(b"\n")
+            return entries_of(self._read(0))
         except FileNotFoundError:
-            return found
-        for line in lines:
-            entry = _decoded(line, AcknowledgedEntry) if line.startswith(b"[") else None
-            if entry is not None:
-                before = found.get(entry.memory_id)
-                if before is None or before.text != entry.text:
-                    found.pop(entry.memory_id, None)
-                if entry.text and before is not None:
-                    own = _digest(entry.text)
-                    states = dict.fromkeys((*before.earlier, _digest(before.text), *entry.earlier))
-                    entry = replace(entry, earlier=tuple(each for each in states if each != own)[-_STATES:])
-                if entry.text:
-                    found[entry.memory_id] = entry
-        return found
+            return {}
 
     def add(self, entries: Iterable[AcknowledgedEntry], file: FileVersion, replaced: FileVersion | None = None) -> None:
         """Record what a write added, changed and removed, what the file is now, and what it was if it was replaced.
@@ -129,7 +115,7 @@ class AcknowledgedRecord:
         `state` was asked for since the lock was taken.
         """
         state = AcknowledgedState(file, replaced or (self._state.kept if self._state else None))
-        data = _lines(entries, state)
+        data = lines_of(entries) + _line(state)
         if not self._is_whole:
             data = b"\n" + data
         inode, size = self._seen
@@ -150,11 +136,10 @@ class AcknowledgedRecord:
 
     def keep(self, entries: Iterable[AcknowledgedEntry], state: AcknowledgedState) -> None:
         """Record these entries, those of the last day, and nothing else."""
-        oldest = state.file.modified_ns - _nanoseconds(RESTORE_WINDOW)
         draft = self._path.with_name(self._path.name + ".new")
         try:
             draft.touch(0o600)
-            draft.write_bytes(_lines([each for each in entries if each.at >= oldest], state))
+            draft.write_bytes(lines_of(recent(entries, state.file.modified_ns)) + _line(state))
             draft.rename(self._path)
             status = self._path.stat()
         except OSError as error:
@@ -171,16 +156,54 @@ class AcknowledgedRecord:
         logger.warning("%s cannot be written, older copies of the file are not recognised: %s", self._path, error)
 
 
-def lacking(
-    entries: Mapping[MemoryId, AcknowledgedEntry], document: MemoryDocument, saved: FileVersion
-) -> tuple[Memory, ...]:
-    """Return the acknowledged memories that a saved copy lacks, or has as they were, because it is an older one.
+def entries_of(record: bytes) -> dict[MemoryId, AcknowledgedEntry]:
+    """Return what the lines of a record say: see AcknowledgedRecord.entries."""
+    found: dict[MemoryId, AcknowledgedEntry] = {}
+    for line in record.split(b"\n"):
+        entry = _decoded(line, AcknowledgedEntry) if line.startswith(b"[") else None
+        if entry is not None:
+            before = found.get(entry.memory_id)
+            if before is None or before.text != entry.text:
+                found.pop(entry.memory_id, None)
+            if entry.text and before is not None:
+                own = _digest(entry.text)
+                states = dict.fromkeys((*before.earlier, _digest(before.text), *entry.earlier))
+                entry = replace(entry, earlier=tuple(each for each in states if each != own)[-_STATES:])
+            if entry.text:
+                found[entry.memory_id] = entry
+    return found
+
+
+def lines_of(entries: Iterable[AcknowledgedEntry]) -> bytes:
+    """Return the entries as lines of a record."""
+    return b"".join(map(_line, entries))
+
+
+def recent(entries: Iterable[AcknowledgedEntry], now: int) -> list[AcknowledgedEntry]:
+    """Return those entries of the last day before a time, in nanoseconds, which a record has to keep."""
+    oldest = now - _nanoseconds(RESTORE_WINDOW)
+    return [each for each in entries if each.at >= oldest]
+
+
+def changed(before: MemoryDocument, blocks: Sequence[MemoryBlock], at: int) -> Iterator[AcknowledgedEntry]:
+    """Yield what a rewrite of the document to these blocks, at a time in nanoseconds, adds to the record."""
+    old = {id(block) for block in before.blocks}
+    there = [block.memory for block in blocks if block.memory is not None]
+    for block in blocks:
+        if block.memory is not None and id(block) not in old:
+            yield acknowledged(block.memory, render(block.memory), at, before.by_id.get(block.memory.memory_id))
+    for memory_id in before.by_id.keys() - {each.memory_id for each in there}:
+        yield AcknowledgedEntry(memory_id, "", at)
+
+
+def lacking(entries: Mapping[MemoryId, AcknowledgedEntry], document: MemoryDocument, saved: int) -> tuple[Memory, ...]:
+    """Return the acknowledged memories that a copy saved at a time, in nanoseconds, lacks, or has as they were, because it is older.
 
     Copies are older by the end: from the newest acknowledged entry back, as far as none is in the copy. What it lacks beyond
     was deleted on purpose; so was what a note in the copy names, for then the copy is newer than the note.
     """
     noted = {each for note in notes("".join(block.text for block in document.blocks)) for each in note.memory_ids}
-    oldest = saved.modified_ns - _nanoseconds(RESTORE_WINDOW)
+    oldest = saved - _nanoseconds(RESTORE_WINDOW)
     contents = {memory.content for memory in document.memories}
     found: list[Memory] = []
     for entry in reversed(list(entries.values())):
@@ -199,7 +222,7 @@ def lacking(
     return tuple(reversed(found))
 
 
-def put_back(document: MemoryDocument, memories: Sequence[Memory], saved: FileVersion) -> list[MemoryBlock]:
+def put_back(document: MemoryDocument, memories: Sequence[Memory], saved: datetime) -> list[MemoryBlock]:
     """Return the blocks with the memories in their places, or at the end, and a note that says so."""
     by_id = {memory.memory_id: memory for memory in memories}
     blocks = [
@@ -212,7 +235,7 @@ def put_back(document: MemoryDocument, memories: Sequence[Memory], saved: FileVe
     blocks += [MemoryBlock(render(memory), memory) for memory in memories if memory.memory_id not in document.by_id]
     if not blocks[-1].text.rstrip().endswith("\n---"):
         blocks.append(MemoryBlock("\n---\n", None))
-    return [*blocks, MemoryBlock(_comment(saved.modified.isoformat(), by_id), None)]
+    return [*blocks, MemoryBlock(_comment(saved.isoformat(), by_id), None)]
 
 
 def followed(entries: Mapping[MemoryId, AcknowledgedEntry], document: MemoryDocument) -> list[AcknowledgedEntry]:
@@ -242,8 +265,8 @@ def _comment(saved_at: str, memory_ids: Iterable[MemoryId]) -> str:
     )
 
 
-def _lines(entries: Iterable[AcknowledgedEntry], state: AcknowledgedState) -> bytes:
-    return b"".join(_encoder.encode(each) + b"\n" for each in (*entries, state))
+def _line(what: AcknowledgedEntry | AcknowledgedState) -> bytes:
+    return _encoder.encode(what) + b"\n"
 
 
 def _decoded(line: bytes, kind: type[_Line]) -> _Line | None:

@@ -6,39 +6,40 @@ import itertools
 import logging
 import os
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections.abc import Set as AbstractSet
 from hashlib import blake2b
 from pathlib import Path
 
+from typing_extensions import override
+
 from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.errors import Problem
+from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.kernel import durable_files
 from owlclaw_ray.kernel.durable_files import FileChangedError, FileVersion
 from owlclaw_ray.memory.acknowledged_record import (
-    AcknowledgedEntry,
     AcknowledgedRecord,
     AcknowledgedState,
     acknowledged,
+    changed,
     followed,
     lacking,
     put_back,
 )
+from owlclaw_ray.memory.documents import GENERATIONS, UNDATED, EntryDocument, ids_in
 from owlclaw_ray.memory.markdown import MemoryBlock, MemoryDocument, begins_entry, parse, render
 
 logger = logging.getLogger(__name__)
 
-_GENERATIONS = itertools.count(1)
 _ENDING = b"\n---\n"
-_UNDATED = datetime.min.replace(tzinfo=UTC)
-"""The time of entries without one in a file that has none."""
 
 
-class EntryFile:
-    """MEMORY.md or its archive. Writers hold a lock among themselves; people with editors do not.
+class EntryFile(EntryDocument):
+    """A document in a file. Writers hold a lock among themselves; people with editors do not.
 
-    `document` is what the last `load`, `append` or `rewrite` saw. Entries that are appended extend it; anything else makes
-    another one, of another `generation`. What was written is recorded, so that an older copy that is saved over it is
-    known as one. Methods that write are for the holder of the lock; they raise FileChangedError if the file is saved by others at
-    the same moment, and then the save is what the file says.
+    What was written is recorded, so that an older copy that is saved over it is known as one. Methods that write are for the holder
+    of the lock; they raise FileChangedError if the file is saved by others at the same moment, and then the save is what the file
+    says.
     """
 
     def __init__(self, path: Path, header: str) -> None:
@@ -51,10 +52,16 @@ class EntryFile:
         self._record = AcknowledgedRecord(path.with_name(f".{path.name}.acknowledged"))
         self._version: FileVersion | None = None
         self._digest = blake2b()
+        self._archived = _IdsOfFile(path)
 
     @property
+    @override
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    @override
     def size(self) -> int:
-        """In bytes; 0 for a file that is not there."""
         return self._version.size if self._version else 0
 
     @property
@@ -63,8 +70,8 @@ class EntryFile:
         state = self._record.state()
         return not self.size or (state is not None and state.file == self._version)
 
+    @override
     def load(self) -> MemoryDocument:
-        """Return what the file says now; an absent file says nothing. Raises OSError if it cannot be read."""
         try:
             descriptor = self._opened()
             try:
@@ -79,6 +86,7 @@ class EntryFile:
                 self._begin(MemoryDocument(), b"", None)
         return self.document
 
+    @override
     def settle(self) -> None:
         """Load the file; if another program has saved it, put back what was acknowledged and that copy lacks for being older."""
         self.load()
@@ -88,24 +96,28 @@ class EntryFile:
         self.load()
         if self.is_settled or self._version is None:
             return
-        if missing := lacking(self._record.entries(), self.document, self._version):
-            self.rewrite(put_back(self.document, missing, self._version))
+        self._put_back_what_is_lacking(self._version)
+
+    def _put_back_what_is_lacking(self, saved: FileVersion) -> tuple[Memory, ...]:
+        """Put back what the present file, a copy that others saved, lacks for being older; return what that was."""
+        missing = lacking(self._record.entries(), self.document, saved.modified_ns)
+        if missing:
+            self.rewrite(put_back(self.document, missing, saved.modified))
             logger.warning("%s was saved from an older copy: %d memories were put back", self.path, len(missing))
-        kept = self._kept_version()
-        self._record.keep(followed(self._record.entries(), self.document), AcknowledgedState(self._version, kept))
+        assert self._version is not None
+        state = AcknowledgedState(self._version, self._kept_version())
+        self._record.keep(followed(self._record.entries(), self.document), state)
+        return missing
 
+    @override
     def append(self, memories: Sequence[Memory]) -> None:
-        """Put the memories at the end. The file must have been loaded and must end with a whole entry.
-
-        If it fails with OSError, the file is as before.
-        """
         texts = [render(memory) for memory in memories]
         entries = "".join(texts)
         version = self._version
         if version is None:
             data = (self._header + entries).encode()
             after = durable_files.create(self.path, data)
-            self._begin(parse(data, _UNDATED), data, after)
+            self._begin(parse(data, UNDATED), data, after)
         else:
             last = self.document.blocks[-1].text if self.document.blocks else ""
             data = (entries if not last or last.endswith("\n") else "\n" + entries).encode()
@@ -118,11 +130,8 @@ class EntryFile:
                 self._version = after
         self._record_added(memories, texts, after)
 
+    @override
     def append_unread(self, memories: Sequence[Memory]) -> bool:
-        """Put the memories at the end without reading what is there.
-
-        Returns False if that does not end with a whole entry, or is not as the runtime left it.
-        """
         state = self._record.state()
         version = durable_files.version_of(self.path)
         if version is None:
@@ -136,22 +145,19 @@ class EntryFile:
         self._record_added(memories, texts, after)
         return True
 
+    @override
     def acknowledge(self, memory: Memory) -> None:
-        """Return when what the file says is on the disk, no matter which process wrote it, and it is recorded that this memory is in it."""
         with os.fdopen(self._opened(), "rb") as file:
             os.fsync(file.fileno())
         if self._version is not None and memory.memory_id not in self._record.entries():
             self._record_added([memory], [render(memory)], self._version)
 
+    @override
     def forget(self) -> None:
-        """Keep nothing of what was read."""
         self._begin(MemoryDocument(), b"", None)
 
+    @override
     def rewrite(self, blocks: Sequence[MemoryBlock]) -> None:
-        """Give the loaded file these blocks; a crash or an OSError leaves it as it was or as it is to be.
-
-        An unfinished entry at its end is set aside.
-        """
         before, version = self.document, self._version
         if version is None and not blocks:
             return
@@ -168,21 +174,26 @@ class EntryFile:
             parse(data, version.modified) if before.is_relative or before.unfinished else MemoryDocument.of(ended)
         )
         self._begin(document, data, after)
-        old, at = {id(block) for block in before.blocks}, after.modified_ns
-        memories = [block.memory for block in blocks if block.memory is not None and id(block) not in old]
-        removed = before.by_id.keys() - {block.memory.memory_id for block in blocks if block.memory is not None}
-        entries = [acknowledged(each, render(each), at, before.by_id.get(each.memory_id)) for each in memories]
-        self._record.add([*entries, *(AcknowledgedEntry(memory_id, "", at) for memory_id in removed)], after, version)
+        self._record.add(changed(before, blocks, after.modified_ns), after, version)
 
+    @override
     def overwrite(self, data: bytes) -> None:
-        """Give the loaded file this content, which a person wrote: what he deleted is deleted on purpose."""
         version = self._version
-        after = self._replace(data)
-        self._begin(parse(data, after.modified), data, after)
+        after = self._save(data)
         self._record.keep(followed(self._record.entries(), self.document), AcknowledgedState(after, version))
 
+    @override
+    def adopt(self, data: bytes) -> tuple[Memory, ...]:
+        return self._put_back_what_is_lacking(self._save(data))
+
+    def _save(self, data: bytes) -> FileVersion:
+        """Give the loaded file this content, or make it; what it was is kept."""
+        after = durable_files.create(self.path, data) if self._version is None else self._replace(data)
+        self._begin(parse(data, after.modified), data, after)
+        return after
+
+    @override
     def forget_removed(self) -> None:
-        """Leave nothing of what was removed beside the file: in the record, and in what it was unless that was saved since."""
         state = self._record.state()
         if state is None:
             return
@@ -190,6 +201,18 @@ class EntryFile:
         if state.kept is not None and durable_files.version_of(self.kept) == state.kept:
             self.kept.unlink()
             durable_files.sync_folder(self.path.parent)
+
+    @override
+    def ids(self) -> AbstractSet[MemoryId]:
+        return self._archived.now()
+
+    @override
+    def leftovers(self) -> Sequence[Problem]:
+        late = [self.kept] if self.is_saved_late() else []
+        what = f"holds what somebody saved whose editor had opened {self.path.name} before it was replaced"
+        fix = "take what you need and delete it"
+        saved = sorted(self.path.parent.glob(f"{self.path.stem}.saved*.md"))
+        return [Problem(path.name, what, fix) for path in (*late, *saved)]
 
     def is_saved_late(self) -> bool:
         """Return whether an editor that had opened the file before it was replaced has saved it since, to what it was before."""
@@ -245,6 +268,32 @@ class EntryFile:
 
     def _begin(self, document: MemoryDocument, data: bytes, version: FileVersion | None) -> None:
         self._version = None
-        self.document, self.generation = document, next(_GENERATIONS)
+        self.document, self.generation = document, next(GENERATIONS)
         self._digest = blake2b(data)
         self._version = version
+
+
+class _IdsOfFile:
+    """The ids in a file, merged ones included, without what they say: an archive grows without end, and few ask for an entry."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._inode = self._size = self._modified = 0
+        self._ids: set[MemoryId] = set()
+
+    def now(self) -> AbstractSet[MemoryId]:
+        """Return the ids, reading what was added since the last time."""
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            self._inode, self._size, self._ids = 0, 0, set()
+            return self._ids
+        if (status.st_ino, status.st_size, status.st_mtime_ns) != (self._inode, self._size, self._modified):
+            if status.st_ino != self._inode or status.st_size <= self._size:
+                self._size, self._ids = 0, set()
+            with self._path.open("rb") as file:
+                file.seek(self._size)
+                added = file.read()
+            self._ids |= ids_in(added)
+            self._inode, self._size, self._modified = status.st_ino, self._size + len(added), status.st_mtime_ns
+        return self._ids

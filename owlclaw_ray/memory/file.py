@@ -1,46 +1,40 @@
-"""The files of one agent on the disk: MEMORY.md, the truth that every index is made from, and its archive."""
+"""What one agent remembers: MEMORY.md, the truth that every index is made from, and its archive."""
 
 from __future__ import annotations
 
-import errno
 import logging
-import re
 from collections.abc import Callable, Collection, Sequence
-from collections.abc import Set as AbstractSet
-from contextlib import suppress
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from owlclaw_ray.counting import counted
-from owlclaw_ray.domain.memory import Memory, MemoryLimits
-from owlclaw_ray.errors import MemoryChangedError, NotFoundError, Problem, UserError
+from owlclaw_ray.domain.memory import Memory, MemoryLimits, MemoryTextVersion
+from owlclaw_ray.errors import (
+    MemoryChangedError,
+    MemoryTextChangedError,
+    MemoryTooLargeError,
+    NotFoundError,
+    Problem,
+    UserError,
+)
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.kernel.durable_files import FileChangedError
 from owlclaw_ray.memory.acknowledged_record import notes
+from owlclaw_ray.memory.documents import UNDATED, AgentDocuments, EntryDocument
 from owlclaw_ray.memory.duplicates import likeness
-from owlclaw_ray.memory.entries import EntryFile
-from owlclaw_ray.memory.lock import FileLock
-from owlclaw_ray.memory.markdown import HEADER, MemoryBlock, MemoryDocument, parse, render
+from owlclaw_ray.memory.markdown import MemoryBlock, MemoryDocument, parse, render
 
 logger = logging.getLogger(__name__)
 
-ARCHIVE_HEADER = """# Archived memories
-
-<!-- Moved out of MEMORY.md, oldest first. They are searched on request only. -->
-"""
 MERGED_IDS = 20
 """How many of the ids that were merged into a memory stay with it: more than calls that can still be repeated."""
 MERGED_TEXTS = 10
 """How many texts a memory has beside its own; what is written in yet another way begins another one."""
-_IDS = re.compile(rb"^(?:## |merged: )(mem_.*)$", re.MULTILINE)
-_ID = re.compile(rb"mem_[^\s,]+")
 _REPORTED = 5
-_TRIES = 5
 _Result = TypeVar("_Result")
 
 
@@ -90,24 +84,26 @@ class _DuplicateFinder:
 
 
 class MemoryFile:
-    """Stores, changes and archives the memories of one agent, durably: what a method did is on the disk when it returns.
+    """Stores, changes and archives the memories of one agent, durably: what a method did outlives every crash when it returns.
 
-    Not for several threads at once; other processes, people with editors included, may use the folder meanwhile. Methods that
-    write raise OSError if they cannot; then the files are as before.
+    Not for several threads at once; other processes, people with editors included, may use the documents meanwhile. Methods that
+    write raise OSError if they cannot, and then the documents are as before; RuntimeUnavailableError if it is not known.
     """
 
-    def __init__(self, folder: Path, limits: MemoryLimits, patience: float | None = None) -> None:
-        self.path = folder / "MEMORY.md"
+    def __init__(self, documents: AgentDocuments, limits: MemoryLimits) -> None:
+        self._documents = documents
         self._limits = limits
-        self._lock = FileLock(folder / ".lock", patience)
-        self._lock_if_free = FileLock(folder / ".lock", 0.0)
-        self._active = EntryFile(self.path, HEADER)
-        self._archive = EntryFile(folder / "MEMORY.archive.md", ARCHIVE_HEADER)
+        self._active, self._archive = documents.active, documents.archive
         self._snapshot = MemorySnapshot((), 0)
         self._warned = 0
         self._known = _DuplicateFinder()
         self._expired_on: date | None = None
-        self._archived_ids = _ArchivedIds(self._archive.path)
+        self._expiring_on: date | None = None
+
+    @property
+    def where(self) -> str:
+        """Names MEMORY.md in messages."""
+        return self._documents.where
 
     @property
     def held(self) -> int:
@@ -123,7 +119,10 @@ class MemoryFile:
 
     def append(self, memory: Memory) -> Memory:
         """Store the memory and return what is stored; as LanceMemory.remember says."""
-        return self._write(partial(self._append, memory))
+        self._expiring_on = self._expired_on
+        stored = self._write(partial(self._append, memory))
+        self._expired_on = self._expiring_on
+        return stored
 
     def edit(
         self,
@@ -198,11 +197,10 @@ class MemoryFile:
         """Return everything in the files that could not be read as it was meant."""
         found: list[Problem] = []
         for file in (self._active, self._archive):
-            data = b""
-            with suppress(FileNotFoundError):
-                data = file.path.read_bytes()
-            faults = parse(data, datetime.min.replace(tzinfo=UTC)).faults
-            found += [Problem(f"{file.path.name}:{fault.line}", fault.what, fault.fix) for fault in faults]
+            file.load()
+            data = file.content()
+            faults = parse(data, UNDATED).faults
+            found += [Problem(f"{file.name}:{fault.line}", fault.what, fault.fix) for fault in faults]
             fix = (
                 "delete them with `owlclaw memory delete`, or their entries and not the comment; "
                 "delete the comment if all is well"
@@ -212,41 +210,63 @@ class MemoryFile:
                     f"a copy saved at {note.saved_at} lacked {counted(len(note.memory_ids), 'memory', 'memories')} "
                     f"stored after it was opened; put back: {', '.join(note.memory_ids)}"
                 )
-                found.append(Problem(f"{file.path.name}:{note.line}", what, fix))
-            late = [file.kept] if file.is_saved_late() else []
-            for path in (*late, *sorted(file.path.parent.glob(f"{file.path.stem}.saved*.md"))):
-                what = f"holds what somebody saved whose editor had opened {file.path.name} before it was replaced"
-                found.append(Problem(path.name, what, "take what you need and delete it"))
-        if self._active.torn.exists():
-            what = "holds what crashes left of entries that were not written to their end"
-            found.append(Problem(self._active.torn.name, what, "take what you need and delete it"))
-        return tuple(found)
+                found.append(Problem(f"{file.name}:{note.line}", what, fix))
+            found += file.leftovers()
+        self._archive.forget()
+        return (*found, *self._documents.leftovers())
+
+    def sizes(self) -> tuple[int, int]:
+        """Return how many bytes MEMORY.md has, and the archive."""
+        for file in (self._active, self._archive):
+            file.load()
+        sizes = self._active.size, self._archive.size
+        self._archive.forget()
+        return sizes
+
+    def text(self) -> bytes:
+        """Return MEMORY.md as it stands."""
+        self._read(self._active)
+        return self._active.content()
+
+    def put(self, text: bytes, base: MemoryTextVersion | None) -> tuple[Memory, ...]:
+        """Make this MEMORY.md; see MemoryFolders.put_text."""
+        if len(text) > self._limits.size:
+            raise MemoryTooLargeError(len(text), self._limits.size)
+
+        def put() -> tuple[Memory, ...]:
+            now = self._active.content()
+            if base is None:
+                return () if now == text else self._active.adopt(text)
+            if not base.begins(now):
+                if now.startswith(text):  # the same again, as a client does whose answer got lost
+                    return ()
+                raise MemoryTextChangedError
+            appended = now[base.size :]
+            self._active.overwrite(text + (b"\n" if appended and text and not text.endswith(b"\n") else b"") + appended)
+            return ()
+
+        return self._write(put)
 
     def _write(self, operation: Callable[[], _Result]) -> _Result:
-        """Do it alone with MEMORY.md loaded, from the start again if people save a file at the same moment."""
-        with self._lock:
-            for _ in range(_TRIES):
-                with suppress(FileChangedError):
-                    self._active.settle()
-                    self._warn()
-                    return operation()
-        raise OSError(errno.EBUSY, "another program saves it at every try", str(self.path))
+        """Do it alone with MEMORY.md loaded, from the start again if others change the documents at the same moment."""
 
-    def _read(self, file: EntryFile) -> MemoryDocument:
-        """Return what the file says, after what an older copy lacks was put back, unless another writer holds the lock."""
-        file.load()
-        if not file.is_settled:
-            with suppress(OSError, FileChangedError), self._lock_if_free:
-                file.settle()
-            file.load()
+        def do() -> _Result:
+            self._active.settle()
+            self._warn()
+            return operation()
+
+        return self._documents.change(do)
+
+    def _read(self, file: EntryDocument) -> MemoryDocument:
+        document = self._documents.read(file)
         self._warn()
-        return file.document
+        return document
 
     def _warn(self) -> None:
         document = self._active.document
         if self._active.generation != self._warned and document.faults:
             faults = "; ".join(f"line {fault.line}: {fault.what}" for fault in document.faults[:_REPORTED])
-            logger.warning("%s has %d entries to look at: %s", self.path, len(document.faults), faults)
+            logger.warning("%s has %d entries to look at: %s", self.where, len(document.faults), faults)
         self._warned = self._active.generation
 
     def _append(self, memory: Memory) -> Memory:
@@ -275,11 +295,11 @@ class MemoryFile:
                     if expired:
                         self._rewrite(file, partial(_without, ids=expired))
                 self._forget_removed()
-                self._expired_on = memory.created_at.date()
+                self._expiring_on = memory.created_at.date()
             if chosen := choose_for_archive(self._active.document, self._active.size, memory.created_at, self._limits):
                 self._move(chosen)
         except (OSError, FileChangedError) as error:
-            logger.warning("%s could not be brought within its limits: %s", self.path, error)
+            logger.warning("%s could not be brought within its limits: %s", self.where, error)
         return stored
 
     def _earlier(self, document: MemoryDocument, memory_id: MemoryId) -> Memory | None:
@@ -288,7 +308,7 @@ class MemoryFile:
         if earlier is not None:
             self._active.acknowledge(earlier)
             return earlier
-        if memory_id not in self._archived_ids.now():
+        if memory_id not in self._archive.ids():
             return None
         self._archive.settle()
         memories = self._archive.document.memories
@@ -317,7 +337,7 @@ class MemoryFile:
             self._known.follow(merged, self._active.generation)
         return merged
 
-    def _rewrite(self, file: EntryFile, change: Callable[[MemoryDocument], Sequence[MemoryBlock]]) -> int:
+    def _rewrite(self, file: EntryDocument, change: Callable[[MemoryDocument], Sequence[MemoryBlock]]) -> int:
         """Write the loaded file again, changed; return the generation that it was of before."""
         generation = file.generation
         file.rewrite(change(file.document))
@@ -331,7 +351,7 @@ class MemoryFile:
     def _move(self, chosen: frozenset[MemoryId]) -> tuple[Memory, ...]:
         """Put the memories into the archive, then take them out of MEMORY.md: a crash in between leaves them in both."""
         moved = tuple(memory for memory in self._active.document.memories if memory.memory_id in chosen)
-        if chosen & self._archived_ids.now() or not self._archive.append_unread(moved):
+        if chosen & self._archive.ids() or not self._archive.append_unread(moved):
             # The archive has some of them already, or is not as this process left it.
             self._archive.settle()
             archive = self._archive.document
@@ -344,33 +364,6 @@ class MemoryFile:
             self._archive.forget()
         self._rewrite(self._active, partial(_without, ids=chosen))
         return moved
-
-
-class _ArchivedIds:
-    """The ids in the archive, merged ones included, without what they say: it grows without end, and few ask for an entry."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._inode = self._size = self._modified = 0
-        self._ids: set[MemoryId] = set()
-
-    def now(self) -> AbstractSet[MemoryId]:
-        """Return the ids, reading what was added since the last time."""
-        try:
-            status = self._path.stat()
-        except FileNotFoundError:
-            self._inode, self._size, self._ids = 0, 0, set()
-            return self._ids
-        if (status.st_ino, status.st_size, status.st_mtime_ns) != (self._inode, self._size, self._modified):
-            if status.st_ino != self._inode or status.st_size <= self._size:
-                self._size, self._ids = 0, set()
-            with self._path.open("rb") as file:
-                file.seek(self._size)
-                added = file.read()
-            found = (each for line in _IDS.findall(added) for each in _ID.findall(line))
-            self._ids |= {MemoryId(each.decode("utf-8", "replace")) for each in found}
-            self._inode, self._size, self._modified = status.st_ino, self._size + len(added), status.st_mtime_ns
-        return self._ids
 
 
 def _without(document: MemoryDocument, ids: Collection[MemoryId]) -> list[MemoryBlock]:

@@ -1,4 +1,4 @@
-"""The memory files of all agents below one data folder."""
+"""What all agents remember, in their home."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.memory import Memory, MemoryLimits, MemoryStats, Recall
+from owlclaw_ray.domain.memory import Memory, MemoryLimits, MemoryStats, MemoryTextVersion, Recall
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.memory.documents import MemoryHome
 from owlclaw_ray.memory.file import MemoryFile
+from owlclaw_ray.memory.file_home import FileHome
 from owlclaw_ray.memory.fusion import rank_by_words
 
 _OPEN_AGENTS = 64
@@ -24,17 +26,24 @@ _OPEN_MEMORIES = 50_000
 
 
 class MemoryFolders:
-    """MEMORY.md and the archive beside it, in `data_dir/agents/<agent's folder>/`: all that can be had without an index.
+    """MEMORY.md and the archive of each agent, in their home: all that can be had without an index.
 
-    Synchronous, and for any number of threads and processes; people may edit the files meanwhile. Imports nothing heavy. Every
-    method may raise OSError for a file that cannot be read or written, or that another caller has locked for `patience`
-    seconds; what was not changed then is as it was before.
+    Without a `home` they are files, in `data_dir/agents/<agent's folder>/`. Synchronous, and for any number of threads and
+    processes; people may edit the files meanwhile. Imports nothing heavy. Every method may raise OSError for what cannot be read or
+    written, or that another caller has locked for `patience` seconds: what was not changed then is as it was before; and those that
+    change something RuntimeUnavailableError if it is not known whether they did.
     """
 
     def __init__(
-        self, data_dir: Path, clock: Clock, limits: MemoryLimits | None = None, patience: float | None = None
+        self,
+        data_dir: Path,
+        clock: Clock,
+        limits: MemoryLimits | None = None,
+        patience: float | None = None,
+        home: MemoryHome | None = None,
     ) -> None:
         self._data_dir = data_dir
+        self._home = home or FileHome(data_dir, patience)
         self._clock = clock
         self._wait_limit = patience
         self._limits = limits or MemoryLimits()
@@ -42,21 +51,19 @@ class MemoryFolders:
         self._guard = threading.Lock()
 
     def folder(self, agent: AgentRef) -> Path:
-        """Return where the agent's files are."""
+        """Return where the agent's files are on this node: its index, and its documents if they are files."""
         return self._data_dir / "agents" / agent.folder
 
     @contextmanager
     def file(self, agent: AgentRef) -> Iterator[MemoryFile]:
         """Give the agent's file to this thread alone."""
         with self._guard:
-            opened = self._open.pop(agent, None) or _Open(
-                MemoryFile(self.folder(agent), self._limits, self._wait_limit)
-            )
+            opened = self._open.pop(agent, None) or _Open(MemoryFile(self._home.documents(agent), self._limits))
             self._open[agent] = opened
             opened.users += 1
         try:
             if not opened.turn.acquire(timeout=-1 if self._wait_limit is None else self._wait_limit):
-                raise OSError(errno.EAGAIN, f"another call has it for {self._wait_limit:g} s", str(opened.file.path))
+                raise OSError(errno.EAGAIN, f"another call has it for {self._wait_limit:g} s", opened.file.where)
             try:
                 yield opened.file
                 opened.memories = opened.file.held
@@ -122,17 +129,33 @@ class MemoryFolders:
         with self.file(agent) as file:
             return file.archive(memory_ids)
 
+    def text(self, agent: AgentRef) -> bytes:
+        """Return MEMORY.md as it stands."""
+        with self.file(agent) as file:
+            return file.text()
+
+    def put_text(self, agent: AgentRef, text: bytes, base: MemoryTextVersion | None = None) -> tuple[Memory, ...]:
+        """Make this text, which a person wrote, the agent's MEMORY.md.
+
+        With a `base`, the version that it was written from: what was appended since then stays at its end, and if anything else
+        was changed MemoryTextChangedError is raised and nothing is done. Without one it counts as a copy that an editor saved: what
+        it lacks for being an older one is put back, and returned. Raises MemoryTooLargeError if it is over the limit of MEMORY.md.
+        """
+        with self.file(agent) as file:
+            return file.put(text, base)
+
     def stats(self, agent: AgentRef) -> MemoryStats:
         """Return how much the agent remembers, and everything that is wrong with its files."""
         with self.file(agent) as file:
             memories, archived, problems = file.load().memories, file.archived(), file.problems()
+            file_bytes, archive_bytes = file.sizes()
         folder = self.folder(agent)
         times = [memory.created_at for memory in memories]
         return MemoryStats(
             active=len(memories),
             archived=len(archived),
-            file_bytes=_bytes(folder / "MEMORY.md"),
-            archive_bytes=_bytes(folder / "MEMORY.archive.md"),
+            file_bytes=file_bytes,
+            archive_bytes=archive_bytes,
             index_bytes=sum(
                 _bytes(Path(below, name)) for below, _, names in os.walk(folder / "index") for name in names
             ),

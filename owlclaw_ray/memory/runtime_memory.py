@@ -1,4 +1,4 @@
-"""What agents remember, over their files and the processes that have an index of them."""
+"""What agents remember, over their home and the processes that have an index of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.entries import recall_records
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
-from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
+from owlclaw_ray.domain.memory import Memory, MemoryStats, MemoryTextVersion, Recall
 from owlclaw_ray.errors import (
     MemoryUnavailableError,
     NotFoundError,
@@ -220,6 +220,18 @@ class AgentMemories:
             return ()
         async with self._ledger.change(agent, "archive", by, {"memory_ids": chosen}):
             return await self._change(agent, lambda: self._files.archive(agent, chosen))
+
+    async def text(self, agent: AgentRef) -> bytes:
+        """Return MEMORY.md as it stands; empty if there is none."""
+        return await self._use(agent, lambda: self._files.text(agent))
+
+    async def put_text(
+        self, agent: AgentRef, text: bytes, base: MemoryTextVersion | None = None, *, by: str = ""
+    ) -> Sequence[Memory]:
+        """Make this text MEMORY.md as `MemoryFolders.put_text` does, and return what was put back into it."""
+        await self._require_known(agent)
+        async with self._ledger.change(agent, "import", by, {"memory_ids": [], "bytes": len(text)}):
+            return await self._change(agent, lambda: self._files.put_text(agent, text, base))
 
     async def reindex(self, agent: AgentRef, *, by: str = "") -> int:
         """Rebuild the agent's index as `LanceMemory.reindex` does; raises RuntimeUnavailableError."""

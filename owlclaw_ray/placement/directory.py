@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.placement.balance import plan_moves
 from owlclaw_ray.placement.host_pool import Host, HostGoneError, HostPool
 from owlclaw_ray.placement.placement_queue import PlacementQueue
 from owlclaw_ray.placement.table import HostEntry, PlacementTable
@@ -56,12 +58,18 @@ class Directory:
         """
         self._pool, self._store, self._isolation_of = pool, store, isolation_of
         self._placement, self._clock = placement, clock
-        self._placement_table = PlacementTable(placement.agents_per_actor)
+        self._placement_table = PlacementTable(placement.agents_per_actor, placement.memory_limit)
         self._line = PlacementQueue()
         self._returning: set[AgentRef] = set()
         self._retired_hosts: set[str] = set()
         """Hosts that are being ended."""
-        self._spawning = 0
+        self._spawning: Counter[str] = Counter()
+        """Hosts on their way to each node."""
+        self._spreading = False
+        """Agents move because machines have come, until none has far more than its share."""
+        self._moved: set[AgentRef] = set()
+        """Those handed over since: nobody moves twice."""
+        self._take_over_due = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._swept = self._closed = False
 
@@ -120,7 +128,8 @@ class Directory:
 
     def host(self, host_id: str) -> Host | None:
         """Return a host by its id; None if it is gone."""
-        return next((seat.host for seat in self._placement_table if seat.host.host_id == host_id), None)
+        seat = self._placement_table.get(host_id)
+        return None if seat is None else seat.host
 
     def hosts(self) -> dict[str, int]:
         """Return the number of agents on each host."""
@@ -144,7 +153,9 @@ class Directory:
 
     async def _discover_hosts(self) -> None:
         """Learn of hosts made by another Directory, or whose making or ending got no answer."""
-        seats = [self._add_host(host) for host in await self._pool.living()]
+        living = await self._pool.living()
+        self._note_nodes()
+        seats = [self._add_host(host) for host in living]
         await asyncio.gather(*(self._reconcile_agents(seat) for seat in seats if seat is not None))
         await self._place_waiting()
 
@@ -156,9 +167,12 @@ class Directory:
 
     async def _tidy(self) -> None:
         self._line.beat()
+        self._note_nodes()
+        self._placement_table.beat()
         await self._place_waiting()
         self._refill()
         self._make_room()
+        self._move()
         self._shrink()
 
     async def _check(self, seat: HostEntry) -> None:
@@ -211,12 +225,13 @@ class Directory:
 
     async def _empty(self, seat: HostEntry) -> None:
         """Take a host from its agents, because others wait for it; those with work wait for their next turn themselves."""
-        seat.closing, seat.checks = True, 0
+        seat.checks = 0
+        self._placement_table.close(seat)
         try:
             await self._release_from_host(seat, tuple(seat.idle), seat.host.release)
             await asyncio.gather(*(self._pass_on(seat, agent) for agent in tuple(seat.agents)))
         finally:
-            seat.closing = False
+            self._placement_table.close(seat, closing=False)
 
     async def _pass_on(self, seat: HostEntry, agent: AgentRef) -> None:
         await self._release_from_host(seat, [agent], seat.host.hand_over)
@@ -301,6 +316,36 @@ class Directory:
             if not idle:
                 self._preempt(isolation)
 
+    def _note_nodes(self) -> None:
+        if self._placement_table.set_nodes(self._pool.nodes):
+            self._spreading = True
+            self._moved.clear()
+
+    def _move(self) -> None:
+        """Have agents leave machines with far more than their share, after others have come, or with too little memory."""
+        if self._closed or self._line:
+            return
+        moves = plan_moves(
+            self._placement_table.nodes(),
+            _MAX_PREEMPTED,
+            capacity=self._placement.agents_per_actor,
+            most_hosts=self._placement.most,
+            spread=self._spreading,
+            settled=self._moved,
+        )
+        for node_id in moves.hosts:
+            if not self._spawning[node_id]:
+                self._spawning[node_id] += 1
+                self._spawn_task(self._spawn(node_id))
+        if not moves.more:
+            self._spreading = False
+            self._moved.clear()
+        for seat, agents in moves.idle:
+            self._spawn_task(self._release_from_host(seat, agents, seat.host.release))
+        for seat, agent in moves.busy:
+            self._moved.add(agent)
+            self._spawn_task(self._pass_on(seat, agent))
+
     def _preempt(self, isolation: Isolation) -> None:
         """Have as many hosts emptied as would do for those who wait, beside those that soon will be."""
         needed = self._hosts_for(isolation) - self._placement_table.closing(most_checks=_TURN)
@@ -328,31 +373,38 @@ class Directory:
         logger.warning("host %s is gone; its %d agents are taken over", seat.host.host_id, len(seat.agents))
         self._retire_host(seat.host)
         self._refill()
-        if seat.agents:
-            self._spawn_task(self._attempt(self.take_over))
+        if seat.agents and not self._take_over_due:
+            self._take_over_due = True
+            self._spawn_task(self._attempt(self._take_over_lost))
+
+    async def _take_over_lost(self) -> None:
+        """Wake the agents with work that have no host, once for all hosts that have just been lost together."""
+        self._take_over_due = False
+        agents = await self._store.read(AgentsWithWork(_TAKEOVER_LIMIT))
+        await self.wake([agent for agent in agents if self._placement_table.host_entry_of(agent) is None])
 
     def _refill(self) -> None:
         """Make a host for each agent that waits, and `warm` spare ones once nobody does, as far as the limit allows."""
         if self._closed:
             return
-        ahead = 0
-        if self._swept and not self._line and not any(self._is_memory_pressed(seat) for seat in self._placement_table):
-            ahead = self._placement.warm * self._pool.nodes
-        spare = len(self._placement_table.spare())
-        wanted = sum(map(self._hosts_for, Isolation)) + ahead - spare - self._spawning
-        for _ in range(min(wanted, self._room())):
-            self._spawning += 1
-            self._spawn_task(self._spawn())
+        ahead, table = 0, self._placement_table
+        if self._swept and not self._line and not table.is_pressed():
+            ahead = self._placement.warm * len(self._pool.nodes)
+        wanted = sum(map(self._hosts_for, Isolation)) + ahead - table.spare() - self._spawning.total()
+        for _ in range(wanted):
+            node_id = table.node_for_host(self._placement.most, self._spawning)
+            if node_id is None:
+                return
+            self._spawning[node_id] += 1
+            self._spawn_task(self._spawn(node_id))
 
     def _shrink(self) -> None:
         """End one of the spare hosts that are more than the warm pool, to give its memory back."""
         if self._line or not self._swept or self._closed:
             return
-        spare = self._placement_table.spare()
-        pressed = [seat for seat in spare if self._is_memory_pressed(seat)]
-        surplus = pressed or (spare if len(spare) > self._placement.warm * self._pool.nodes else [])
-        if surplus and self._placement_table.remove(surplus[-1]):
-            self._retire_host(surplus[-1].host)
+        surplus = self._placement_table.superfluous(self._placement.warm * len(self._pool.nodes))
+        if surplus is not None and self._placement_table.remove(surplus):
+            self._retire_host(surplus.host)
 
     def _hosts_for(self, isolation: Isolation) -> int:
         """Return how many hosts the agents would fill that wait for a place of that kind."""
@@ -360,20 +412,20 @@ class Directory:
         return -(-self._line.number(isolation) // each)
 
     def _room(self) -> int:
-        return self._placement.most * self._pool.nodes - len(self._placement_table) - self._spawning
+        return self._placement_table.room(self._placement.most, self._spawning)
 
     def _is_memory_pressed(self, seat: HostEntry) -> bool:
         return seat.memory > self._placement.memory_limit
 
-    async def _spawn(self) -> None:
+    async def _spawn(self, node_id: str) -> None:
         try:
-            host = await self._pool.spawn()
+            host = await self._pool.spawn(node_id)
         except RetryableError as error:
             logger.warning("a host was not made, another is tried soon: %s", error)
             await self._clock.sleep(_RESPAWN_PAUSE)
             host = None
         finally:
-            self._spawning -= 1
+            self._spawning[node_id] -= 1
         if host is None:
             self._refill()
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from owlclaw_ray.domain.agent import AgentRef
@@ -68,12 +68,15 @@ class HostPool(Protocol):
     """Makes and ends hosts."""
 
     @property
-    def nodes(self) -> int:
-        """On how many machines hosts can be made, as far as is known; at least 1."""
+    def nodes(self) -> Mapping[str, float]:
+        """The machines on which hosts can be made, as far as is known, each with its number of CPUs."""
         ...
 
-    async def spawn(self) -> Host:
-        """Return a new host that answers; takes seconds. If the call fails, there may be one all the same: see `living`."""
+    async def spawn(self, node_id: str) -> Host:
+        """Return a new host of that machine that answers; takes seconds.
+
+        If the call fails, there may be one all the same: see `living`. Raises RetryableError for a machine that is gone.
+        """
         ...
 
     async def living(self) -> Sequence[Host]:

@@ -67,7 +67,7 @@ from owlclaw_ray.store.queries import (
 )
 from owlclaw_ray.telemetry.metrics.api import MetricFamily, Metrics
 from owlclaw_ray.tools.arguments import argument_problems
-from owlclaw_ray.tools.artifacts import ArtifactFolder
+from owlclaw_ray.tools.artifact_home import ArtifactHome
 from owlclaw_ray.tools.mcp.api import McpNode, McpServerView
 from owlclaw_ray.webhooks.inbox import WebhookInbox
 from owlclaw_ray.webhooks.outbox import WebhookOutbox
@@ -153,7 +153,7 @@ class Runtime:
         definitions: NamedDefinitions,
         memory_files: MemoryFolders,
         indexed_memory: IndexedMemory,
-        artifacts: ArtifactFolder,
+        artifacts: ArtifactHome,
         health_of: Callable[[], Awaitable[Health]],
         clock: Clock,
         ids: IdSource,

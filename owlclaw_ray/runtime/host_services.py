@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Sequence
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.agent_tools import AGENT_TOOLS
@@ -12,7 +11,6 @@ from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.domain.tool_call import ToolRunner
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.kernel.file_threads import in_file_thread
 from owlclaw_ray.models.api import Models, TokenCounter
 from owlclaw_ray.models.prices import Prices
 from owlclaw_ray.policy.governor import DefinitionGovernor
@@ -36,7 +34,7 @@ def host_services(
     limits: Sequence[ProviderLimits],
     context_windows: Sequence[tuple[str, int]],
     prices: Sequence[tuple[str, Price]],
-    data_dir: Path,
+    has_memories: Callable[[AgentRef], Awaitable[bool]],
     clock: Clock,
     family: Family | None = None,
     mcp: McpNode | None = None,
@@ -51,9 +49,6 @@ def host_services(
     watcher = None
     if mcp is not None:
         watcher = McpCatalogWatcher(mcp, clock, lambda offered: governor.know(catalog.offer(offered)))
-
-    async def has_memories(agent: AgentRef) -> bool:
-        return await in_file_thread((data_dir / "agents" / agent.folder / "MEMORY.md").exists)
 
     services = RunServices(
         models=models,

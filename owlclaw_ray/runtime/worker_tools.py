@@ -33,7 +33,7 @@ from owlclaw_ray.store.commands import (
 from owlclaw_ray.store.queries import Query
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, RuntimeAgents
 from owlclaw_ray.tools.agents.toolset import AgentTools
-from owlclaw_ray.tools.artifacts import ArtifactFolder
+from owlclaw_ray.tools.artifact_home import ArtifactHome
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.composition import tools_of
 from owlclaw_ray.tools.executor import LocalExecutor
@@ -126,7 +126,7 @@ def tool_executor(
     *,
     host_tools: HostTools,
     environ: Mapping[str, str],
-    data_dir: Path,
+    artifacts: ArtifactHome,
     agents_dir: Path,
     clock: Clock,
     mcp: McpServerAccess | None = None,
@@ -135,7 +135,6 @@ def tool_executor(
 
     Programs, and sources of events, get from `environ` what they are allowed.
     """
-    artifacts = ArtifactFolder(data_dir)
     built_ins = BuiltInTools(schedules=StoredSchedules(clients, clock), memory=memory, states=app.registry, clock=clock)
     agents = RuntimeAgents(
         lambda command: apply_all(clients, [command])[0], clients.read, clients.wake, clients.definitions, clock

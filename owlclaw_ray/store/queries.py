@@ -13,6 +13,7 @@ from owlclaw_ray.domain.approval import Approval, ApprovalStatus
 from owlclaw_ray.domain.callback import Callback, CallbackStatus
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, LedgerKind, NotedHead
+from owlclaw_ray.domain.memory import StoredDocument
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleStatus, Tick
 from owlclaw_ray.domain.task import Task
@@ -233,6 +234,29 @@ class PausedHeartbeats(Query[Sequence[Schedule]], frozen=True):
     """Paused schedules of the kind heartbeat, of all tenants, of agents for whose heartbeats deliveries wait."""
 
     limit: int = 1_000
+
+
+class DocumentText(Struct, frozen=True):
+    """What a document of a memory says: all of it, or what was appended since the version that was asked after."""
+
+    text: bytes
+    whole: bool
+
+
+class AgentMemory(Struct, frozen=True):
+    """An agent's memory at one version; 0: there is nothing yet."""
+
+    version: int
+    documents: Mapping[str, StoredDocument]
+    texts: Mapping[str, DocumentText]
+    """Of the documents that were asked for and exist."""
+
+
+class MemoryOfAgent(Query[AgentMemory], frozen=True):
+    """The agent's memory at one moment, with the texts of some documents, each from after a version of the memory on; 0: all of it."""
+
+    agent: AgentRef
+    after: Mapping[str, int]
 
 
 class TaskById(Query["Task | None"], frozen=True):

@@ -26,7 +26,7 @@ from owlclaw_ray.domain.budget import Budget
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.domain.memory import Memory, Recall
+from owlclaw_ray.domain.memory import Memory, MemoryHomeKind, Recall
 from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.provider import ProviderLimits
@@ -59,6 +59,7 @@ from owlclaw_ray.runs.run_loop import RunServices
 from owlclaw_ray.runs.submissions import Dispatcher
 from owlclaw_ray.runtime.api import Health, Runtime, refuse_score
 from owlclaw_ray.runtime.host_services import host_services
+from owlclaw_ray.runtime.memory_home import has_memories, memory_home
 from owlclaw_ray.runtime.worker_tools import RuntimeClients, embedders_of, tool_executor
 from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
@@ -81,6 +82,7 @@ from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
 from owlclaw_ray.telemetry.tracing.api import ScoreReceiver
 from owlclaw_ray.testing.store_file import create_store
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, views_of
+from owlclaw_ray.tools.artifact_home import ArtifactHome
 from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.tools.composition import declared_tools
 from owlclaw_ray.tools.executor import LocalExecutor
@@ -93,6 +95,8 @@ from owlclaw_ray.webhooks.outbox import CallbackDelivery, CallbackOptions
 if TYPE_CHECKING:
     from owlclaw_ray.tools.mcp.pool import McpPool
 
+_HERE = "here"
+"""The only node."""
 _T = TypeVar("_T")
 _WATCH_SECONDS = 30.0
 _DRAIN_SECONDS = 5.0
@@ -264,7 +268,7 @@ class LocalHost:
     @property
     def node_id(self) -> str:
         """See Host.node_id."""
-        return "here"
+        return _HERE
 
     async def adopt(self, agents: Sequence[AgentRef]) -> None:
         """See Host.adopt."""
@@ -347,12 +351,13 @@ class LocalPool:
         self.hosts: dict[str, LocalHost] = {}
 
     @property
-    def nodes(self) -> int:
+    def nodes(self) -> Mapping[str, float]:
         """See HostPool.nodes."""
-        return 1
+        return {_HERE: 1.0}
 
-    async def spawn(self) -> Host:
+    async def spawn(self, node_id: str) -> Host:
         """See HostPool.spawn."""
+        del node_id
         host_id, wire = self._ids.make("host"), Wire(self._store)
         durable = DurableStore(wire, self._services.clock)
         host = AgentHost(
@@ -457,7 +462,7 @@ def assemble(
     definitions: LoadedDefinitions,
     memory: LanceMemory,
     memory_files: MemoryFolders,
-    artifacts: ArtifactFolder,
+    artifacts: ArtifactHome,
     placement: Placement,
     ids: IdSource,
     counted: CommitMetrics | None = None,
@@ -566,6 +571,7 @@ async def in_process_runtime(
     tokens: TokenCounter | None = None,
     embedders: Embedders | None = None,
     embedder: str = "none",
+    memories: MemoryHomeKind = MemoryHomeKind.FILES,
     embedding: EmbeddingClient | None = None,
     webhook_sources: Sequence[WebhookSource] = (),
     callbacks: CallbackOptions | None = None,
@@ -582,7 +588,8 @@ async def in_process_runtime(
     wait for others and missed their wake resume at `runtime.family.sweep()`.
     Memories are found by their words only, unless there are `embedders`, or an `embedder` as in the setting `memory.embedder`, whose
     provider is asked by `embedding`.
-    `webhook_sources` may send webhooks. With `callbacks`, callbacks that triggers and definitions name are sent when
+    `memories` says where they are, in the folder or in the store: a call of theirs blocks a thread then, and must not be made on the
+    event loop. `webhook_sources` may send webhooks. With `callbacks`, callbacks that triggers and definitions name are sent when
     `runtime.callbacks.tick()` is called, where `defaults` allows it.
     `scores` receives scores of runs, as Langfuse does.
     `approve` decides about calls that need an approval; without it their runs wait for `runtime.decide`, as in production.
@@ -610,7 +617,8 @@ async def in_process_runtime(
             clock=clock,
             ids=ids,
         )
-    memory = LanceMemory(data_dir, embedders or FixedEmbedder(None), clock)
+    home = memory_home(memories, clients, data_dir, clock)
+    memory = LanceMemory(data_dir, embedders or FixedEmbedder(None), clock, home=home)
     tokens, price_rules = tokens or EstimatedTokens(), tuple(prices.items())
     gateway = ModelGateway(
         models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter, prices=price_rules
@@ -623,7 +631,7 @@ async def in_process_runtime(
         memory,
         host_tools=host_tools,
         environ=environ,
-        data_dir=data_dir,
+        artifacts=ArtifactFolder(data_dir),
         agents_dir=agents_dir,
         clock=clock,
         mcp=None if pool is None else LoopServers(pool),
@@ -636,7 +644,7 @@ async def in_process_runtime(
         limits=model_limits,
         context_windows=tuple(context_windows.items()),
         prices=price_rules,
-        data_dir=data_dir,
+        has_memories=has_memories(memories, store, data_dir),
         clock=clock,
         mcp=pool,
         approve=approve,
@@ -676,7 +684,7 @@ async def in_process_runtime(
             await pool.stop()
         if callbacks is not None:
             await runtime.callbacks.stop()
-        if embedding is not None:
+        if embedding is not None or memories is MemoryHomeKind.DATABASE:
             await asyncio.to_thread(memory.settle)
         await commits.close()
         await store.close()

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+LOOPBACK = "127.0.0.1"
 _SERVER_USER = "postgres"
 _DEBIAN = Path("/usr/lib/postgresql")
 _SETTINGS = {
-    "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
     "fsync": "off",
     "synchronous_commit": "off",
@@ -39,14 +39,15 @@ def find_binaries() -> Path | None:
 
 
 class PostgresServer:
-    """A server on a free port of the loopback interface, its data in `folder`, with a password; durable against nothing.
+    """A server on a free port of an address of this machine, its data in `folder`, with a password; durable against nothing.
 
     The folder must be new. Run by root, the server runs as the user `postgres` (it refuses root), and the folders above
     its own let that user pass as long as it runs. As a context manager it starts and stops.
     """
 
-    def __init__(self, folder: Path, binaries: Path) -> None:
-        self._folder, self._binaries = folder, binaries
+    def __init__(self, folder: Path, binaries: Path, address: str = LOOPBACK) -> None:
+        """Whoever is on the network of that address may log in, with the password."""
+        self._folder, self._binaries, self._address = folder, binaries, address
         self._password = secrets.token_hex(16)
         self._opened: list[tuple[Path, int]] = []
         self._user = _SERVER_USER if os.geteuid() == 0 else None
@@ -55,7 +56,7 @@ class PostgresServer:
 
     def url(self, database: str = "postgres") -> str:
         """Return the URL of one of the server's databases, for its superuser `owlclaw`."""
-        return f"postgresql://owlclaw:{self._password}@127.0.0.1:{self.port}/{database}"
+        return f"postgresql://owlclaw:{self._password}@{self._address}:{self.port}/{database}"
 
     def start(self) -> None:
         """Make the data folder and start the server; raises RuntimeError with its log if it does not come up."""
@@ -67,8 +68,12 @@ class PostgresServer:
         secret.chmod(0o644)
         self._initialise(secret)
         secret.unlink()
-        self.port = _free_port()
-        arguments = [argument for name, value in _SETTINGS.items() for argument in ("-c", f"{name}={value}")]
+        if self._address != LOOPBACK:
+            with (self._data / "pg_hba.conf").open("a") as rules:
+                rules.write("host all all samenet scram-sha-256\n")
+        self.port = _free_port(self._address)
+        settings = {"listen_addresses": self._address, **_SETTINGS}
+        arguments = [argument for name, value in settings.items() for argument in ("-c", f"{name}={value}")]
         command = [str(self._binaries / "postgres"), "-D", str(self._data), "-p", str(self.port), *arguments]
         with self._log.open("wb") as log:
             process: subprocess.Popen[bytes] = subprocess.Popen(command, stdout=log, stderr=log, **self._identity())  # noqa: S603 - a server's binary, named by the caller
@@ -144,8 +149,8 @@ class PostgresServer:
                 return
 
 
-def _free_port() -> int:
+def _free_port(address: str) -> int:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((address, 0))
         port: int = probe.getsockname()[1]
         return port

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from stat import S_ISREG
 
@@ -16,16 +14,14 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.artifact import ENDINGS, Artifact, StoredArtifact
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import ArtifactId
-from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.durable_files import make_folder, replace
-
-_ID = re.compile(r"art_[0-9a-f]{26}")
+from owlclaw_ray.tools.artifact_home import ARTIFACT_ID, ArtifactHome
 
 logger = logging.getLogger(__name__)
 
 
-class ArtifactFolder:
-    """Keeps artifacts, each agent's apart from all others'."""
+class ArtifactFolder(ArtifactHome):
+    """Keeps artifacts in files below a data folder."""
 
     def __init__(self, data_dir: Path) -> None:
         self._agents = data_dir / "agents"
@@ -39,7 +35,7 @@ class ArtifactFolder:
 
     def get(self, agent: AgentRef, artifact_id: ArtifactId) -> Artifact:
         """Return it; raises NotFoundError. Only ids of the form that `put` is given reach the file system."""
-        if _ID.fullmatch(artifact_id):
+        if ARTIFACT_ID.fullmatch(artifact_id):
             for media_type, ending in ENDINGS.items():
                 path = self._folder(agent) / f"{artifact_id}{ending}"
                 try:
@@ -86,22 +82,8 @@ def _files(folder: Path) -> Iterator[tuple[os.DirEntry[str], int, datetime]]:
         return
     for entry in entries:
         stem, dot, ending = entry.name.partition(".")
-        if _ID.fullmatch(stem) and f"{dot}{ending}" in ENDINGS.values():
+        if ARTIFACT_ID.fullmatch(stem) and f"{dot}{ending}" in ENDINGS.values():
             with suppress(OSError):
                 found = entry.stat(follow_symlinks=False)
                 if S_ISREG(found.st_mode):
                     yield entry, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC)
-
-
-class ArtifactExpiry:
-    """Removes the artifacts of all agents that are older than `keep`."""
-
-    def __init__(self, artifacts: ArtifactFolder, keep: timedelta, clock: Clock) -> None:
-        self._artifacts, self._keep, self._clock = artifacts, keep, clock
-
-    async def tick(self) -> int:
-        """Remove what is too old; return how many artifacts that were."""
-        removed = await asyncio.to_thread(self._artifacts.expire, self._clock.now() - self._keep)
-        if removed:
-            logger.info("%d artifacts older than %s were removed", removed, self._keep)
-        return removed

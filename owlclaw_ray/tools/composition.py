@@ -8,7 +8,7 @@ from pathlib import Path
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.tools.adapter import DynamicTools, ToolAdapter, ToolSource
 from owlclaw_ray.tools.agents.toolset import DeclaredAgentTools
-from owlclaw_ray.tools.artifacts import ArtifactFolder
+from owlclaw_ray.tools.artifact_home import ArtifactHome
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.hooks import Hooks
 from owlclaw_ray.tools.host import BrokenFilePolicy, HostTools, host_sources
@@ -26,7 +26,7 @@ def tools_of(
     application: Sequence[ToolAdapter],
     host: HostTools,
     environ: Mapping[str, str],
-    artifacts: ArtifactFolder,
+    artifacts: ArtifactHome,
     *,
     agents_dir: Path,
     live: DynamicTools | None = None,

@@ -20,7 +20,7 @@ from owlclaw_ray.kernel.log_context import about
 from owlclaw_ray.policy.permission import DENIED
 from owlclaw_ray.tools.adapter import CallTarget, ReportsOutcome, TargetsCalls, ToolAdapter, target_of
 from owlclaw_ray.tools.arguments import Arguments, as_object, decode_arguments
-from owlclaw_ray.tools.artifacts import ArtifactFolder
+from owlclaw_ray.tools.artifact_home import ArtifactHome
 from owlclaw_ray.tools.deadline import DeadlineReachedError, call_within, run_within
 from owlclaw_ray.tools.failure import ToolFailureError, plain_error, short_message
 from owlclaw_ray.tools.hooks import HookDeniedError, HookFacts, HookPoint, Hooks, use_of
@@ -44,7 +44,7 @@ class LocalExecutor:
         self,
         sources: ToolSources,
         clock: Clock,
-        artifacts: ArtifactFolder | None = None,
+        artifacts: ArtifactHome | None = None,
         hooks: Hooks | None = None,
     ) -> None:
         self._sources = sources

@@ -12,8 +12,9 @@ from owlclaw_ray.domain.artifact import JSON, TEXT, Artifact
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import ToolResult
 from owlclaw_ray.domain.tool_call import ToolInvocation
+from owlclaw_ray.errors import ArtifactTooLargeError, RetryableError
 from owlclaw_ray.ids import ArtifactId, derived_id
-from owlclaw_ray.tools.artifacts import ArtifactFolder
+from owlclaw_ray.tools.artifact_home import ArtifactHome
 from owlclaw_ray.tools.bounded_text import BoundedText
 from owlclaw_ray.tools.json_result import within_limit
 
@@ -33,7 +34,7 @@ _logger = logging.getLogger(__name__)
 class LargeOutput:
     """Makes results fit. Without a store, and when it fails, they are cut instead."""
 
-    def __init__(self, artifacts: ArtifactFolder | None) -> None:
+    def __init__(self, artifacts: ArtifactHome | None) -> None:
         self._artifacts = artifacts
 
     def fitted(self, invocation: ToolInvocation, result: ToolResult, limit: int) -> ToolResult:
@@ -63,7 +64,10 @@ class LargeOutput:
         artifact = Artifact(artifact_id, JSON if whole_json else TEXT, encoded[:ARTIFACT_BYTES])
         try:
             self._artifacts.put(invocation.agent, artifact)
-        except OSError:
+        except ArtifactTooLargeError as error:
+            cut, about = within_limit(value)
+            return cut, {**about, "not_stored": f"{error}; ask for less, or have somebody raise that setting"}
+        except (OSError, RetryableError):
             _logger.exception("the output of %s (run %s) cannot be stored", invocation.tool, invocation.run_id)
             return within_limit(value)
         reference = {"artifact_id": artifact_id, "size_bytes": len(encoded)}

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import subprocess
+import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from owlclaw_ray import wire
 from owlclaw_ray.counting import counted
-from owlclaw_ray.errors import ConfigurationError, MemoryChangedError, Problem
+from owlclaw_ray.errors import ConfigurationError, MemoryChangedError, OwlClawError, Problem
 from serve.cli.agents import AgentArgument
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect, environment
 from serve.cli.listings import LimitOption
 from serve.cli.output import complain, console, plain, print_json, shortened, table, when
 from serve.cli.user_name import person
 
+if TYPE_CHECKING:
+    from owlclaw_ray.client import SyncClient
+
 MemoryArgument = Annotated[str, typer.Argument(help="The memory.", metavar="MEMORY_ID")]
 TagOption = Annotated[list[str] | None, typer.Option("--tag", help="A tag; give it several times for several.")]
 ArchivedOption = Annotated[bool, typer.Option("--archived", help="The archive instead of what is active.")]
 _SHOWN_CHARACTERS = 120
 _TAGS = "tags: "
+_STREAM = Path("-")
 
 
 def register(cli: typer.Typer) -> None:
     """Add the commands."""
     memory = typer.Typer(no_args_is_help=True, help="See what agents remember, and put it right.")
     memory.command("list")(list_memories)
-    for command in (search, show, add, edit, archive, delete, reindex, stats):
+    memory.command("import")(import_text)
+    for command in (search, show, add, edit, export, archive, delete, reindex, stats):
         memory.command()(command)
     cli.add_typer(memory, name="memory")
 
@@ -126,10 +134,11 @@ def edit(
 ) -> None:
     """Open a memory, or the whole MEMORY.md of an agent, in $VISUAL or $EDITOR.
 
-    What the agent remembers meanwhile is never lost: the file is replaced only if it is still what was opened.
+    What the agent remembers meanwhile stays. If anything else was changed meanwhile, nothing is done, and what you wrote is kept.
     """
     if memory_id is None:
-        _edit_file(agent, folder)
+        with connect(url, folder) as client:
+            _edit_text(client, agent)
         return
     with connect(url, folder) as client:
         memory = client.memory(agent, memory_id)
@@ -151,6 +160,50 @@ def edit(
         except MemoryChangedError as error:
             complain(f"{error}. Yours was:\n{after}")
             raise typer.Exit(1) from None
+
+
+def export(
+    agent: AgentArgument,
+    file: Annotated[
+        Path, typer.Argument(help="Where to write it; - is the standard output.", metavar="[FILE]")
+    ] = _STREAM,
+    *,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+) -> None:
+    """Write an agent's MEMORY.md into a file."""
+    with connect(url, folder) as client:
+        text, _ = client.memory_text(agent)
+    if file == _STREAM:
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+    else:
+        try:
+            file.write_bytes(text)
+        except OSError as error:
+            what = f"cannot be written: {error.strerror}"
+            raise ConfigurationError([Problem(str(file), what, "name another file")]) from error
+        complain(f"wrote {file}")
+
+
+def import_text(
+    agent: AgentArgument,
+    file: Annotated[Path, typer.Argument(help="The file; - is the standard input.", metavar="FILE")],
+    *,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+) -> None:
+    """Make a file an agent's MEMORY.md, as if an editor had saved it.
+
+    Memories of the last day that the file lacks because it is an older copy are put back.
+    """
+    try:
+        text = sys.stdin.buffer.read() if file == _STREAM else file.read_bytes()
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise ConfigurationError([Problem(str(file), what, "name the file that is to be MEMORY.md")]) from error
+    with connect(url, folder) as client:
+        _say_imported(client.put_memory_text(agent, text, by=person()))
 
 
 def archive(
@@ -224,27 +277,35 @@ def _changes(memory: wire.Memory, shown: str, tags: str, content: str) -> wire.M
     return changes
 
 
-def _edit_file(agent: str, folder: Path) -> None:
-    """Open MEMORY.md itself; it has to be on this machine."""
-    from owlclaw_ray.configuration.server_location import find_runtime
-    from owlclaw_ray.domain.agent import AgentRef
-    from owlclaw_ray.memory.restore import put_back
-
-    files = find_runtime(folder, environment()).data_dir / "agents" / AgentRef.parse(agent).folder
-    path = files / "MEMORY.md"
-    if not path.exists():
-        fix = f"{agent} remembers nothing yet, or its data is elsewhere: give --folder"
-        raise ConfigurationError([Problem(str(path), "does not exist", fix)])
-    before = path.read_bytes()
-    after = _edited(before, path.name)
+def _edit_text(client: SyncClient, agent: str) -> None:
+    """Open MEMORY.md in the editor, and put it back."""
+    before, etag = client.memory_text(agent)
+    after = _edited(before, "MEMORY.md")
     if after == before:
         console().print("nothing was changed")
         return
-    kept = put_back(files, before, after)
-    if kept is not None:
-        complain(f"{path} was changed meanwhile and stays as it is; your version is {kept}: take from it what you need")
-        raise typer.Exit(1)
-    console().print(f"wrote {path}", soft_wrap=True)
+    try:
+        _say_imported(client.put_memory_text(agent, after, etag, by=person()))
+    except OwlClawError as error:
+        kept = _kept(after)
+        complain(f"{error}. What you wrote is in {kept}")
+        raise typer.Exit(1) from None
+
+
+def _say_imported(imported: wire.MemoryImported) -> None:
+    console().print("wrote MEMORY.md")
+    if imported["put_back"]:
+        complain(f"it was an older copy; what it lacked was put back: {', '.join(imported['put_back'])}")
+
+
+def _kept(text: bytes) -> Path:
+    """Write the text into a new file of the current folder, and return its name."""
+    for number in itertools.count(1):
+        path = Path("MEMORY.edited.md" if number == 1 else f"MEMORY.edited{number}.md")
+        with suppress(FileExistsError), path.open("xb") as file:
+            file.write(text)
+            return path
+    raise AssertionError
 
 
 def _edited(content: bytes, name: str) -> bytes:

@@ -121,6 +121,38 @@ async def test_a_stop_notes_what_was_committed_last_and_the_next_life_goes_on(ke
     assert lines[1] == b'{"at": "20'
 
 
+async def test_heads_are_read_again_only_after_a_commit(keeper):
+    await keeper.apply([encode(AppendLedger((record(1),)))])
+    questions = []
+    read = keeper._store.read
+
+    async def noted_read(query):
+        questions.append(query)
+        return await read(query)
+
+    keeper._store.read = noted_read
+    await keeper._note_heads()
+    await keeper._note_heads()
+    assert len(questions) == 1
+
+    await keeper.apply([encode(AppendLedger((record(2),)))])
+    await keeper._note_heads()
+    assert len(questions) == 2
+
+
+async def test_heads_that_could_not_be_noted_are_noted_later_without_another_commit(keeper, tmp_path):
+    in_the_way = tmp_path / "ledger-heads"
+    in_the_way.write_text("in the way")
+    await keeper.apply([encode(AppendLedger((record(1),)))])
+    await keeper._note_heads()
+
+    in_the_way.unlink()
+    await keeper._note_heads()
+
+    _, [head] = heads_in(tmp_path)
+    assert head.position == 1
+
+
 async def test_heads_that_cannot_be_noted_hold_nothing_up(keeper, tmp_path, caplog):
     (tmp_path / "ledger-heads").write_text("in the way")
     await keeper.apply([encode(AppendLedger((record(1),)))])

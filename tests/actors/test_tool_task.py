@@ -9,7 +9,7 @@ import threading
 import pytest
 from msgspec.structs import replace
 
-from actors.attempt_markers import AttemptMarkers, AttemptRevokedError
+from actors.attempt_markers import AttemptMarkers, AttemptRevokedError, FiledAttempts
 from actors.environment import IDLE_WORKER_SECONDS
 from actors.plan import ToolSlots, WorkerPlan
 from actors.tool_task import MAX_STARTS, TaskToolRunner, WorkerDiedError
@@ -335,8 +335,9 @@ class HungFiles(AttemptMarkers):
 
 async def test_a_call_is_answered_while_the_file_of_its_attempt_cannot_be_removed(tmp_path):
     tasks = SteeredTasks(tmp_path, succeed)
-    runner = TaskToolRunner(WorkerPlan("", "", str(tmp_path), "none", "trial"), tasks.clock, ToolSlots(4), tasks=tasks)
-    runner._attempt_markers = hung = HungFiles(tmp_path, tasks.clock)
+    hung = HungFiles(tmp_path, tasks.clock)
+    plan, attempts = WorkerPlan("", "", str(tmp_path), "none", "trial"), FiledAttempts(hung)
+    runner = TaskToolRunner(plan, tasks.clock, ToolSlots(4), tasks=tasks, attempts=attempts)
 
     outcomes = [await runner.run(call(Effect.ONCE, number=number)) for number in range(20)]
 

@@ -93,3 +93,20 @@ def test_an_interrupted_session_ends_without_a_trace(monkeypatch, capsys):
 
     assert ended.value.code == 130
     assert "interrupted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--roles", "handover"], "handover cannot be hit"),
+        (["--clusters", "2", "--roles", "agent,tree"], "tree cannot be hit"),
+        (["--nodes", "3", "--roles", "raylet"], "raylet cannot be hit"),
+        (["--nodes", "3", "--clusters", "2"], "one cluster only"),
+    ],
+)
+def test_what_a_session_cannot_do_is_said_before_it_begins(arguments, told, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parsed(*arguments)
+
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err

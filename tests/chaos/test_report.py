@@ -136,9 +136,10 @@ def test_a_session_that_did_not_end_in_order_is_no_success(session, facts, fact,
 
 
 def test_tracebacks_are_counted_by_their_last_line_once_a_session(tmp_path):
-    logs = tmp_path / "session_1" / "logs"
+    ray = tmp_path / "ray"
+    logs = ray / "session_1" / "logs"
     logs.mkdir(parents=True)
-    (tmp_path / "session_latest").symlink_to(tmp_path / "session_1")
+    (ray / "session_latest").symlink_to(ray / "session_1")
     lines = [
         "fine",
         *2 * ["Traceback (most recent call last):", "  File", "ValueError: run_12ab is bad", "KeyError: no"],

@@ -38,7 +38,7 @@ def answering():
 async def followed(start, tmp_path, *heads):
     server, url = await start(*heads)
     async with server:
-        client = Client(url, iter(()), rate=1.0, answers=tmp_path / "answers")
+        client = Client([url], iter(()), rate=1.0, answers=tmp_path / "answers")
         return await follow_all(url, client, 0, 0.2, lambda _: None, streams=4)
 
 
@@ -57,7 +57,7 @@ async def test_a_stream_that_is_refused_without_a_hint_or_for_good_is_a_problem(
 
 async def test_a_proxy_that_does_not_know_a_valid_route_refuses_a_trigger_for_good(answering, tmp_path):
     server, url = await answering(trigger=b"HTTP/1.1 404 Not Found\r\nContent-Type: text/plain\r\n")
-    client = Client(url, iter(()), rate=1.0, answers=tmp_path / "answers")
+    client = Client([url], iter(()), rate=1.0, answers=tmp_path / "answers")
 
     async with server:
         run_id = await client.submit_now(next(orders(7, 1)))

@@ -33,12 +33,14 @@ from owlclaw_ray.store.commands import (
 from owlclaw_ray.store.queries import AgentByRef, AgentPage, AgentsWithWork, JournalOfRun, RunById, RunFilter
 from tests.contracts.store_admission_contract import AdmissionContract
 from tests.contracts.store_approval_contract import ApprovalContract
+from tests.contracts.store_attempt_contract import AttemptContract
 from tests.contracts.store_budget_contract import BudgetContract
 from tests.contracts.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, entries, one, submission
 from tests.contracts.store_family_contract import FamilyContract, TaskContract
 from tests.contracts.store_follower_contract import AgentPagesContract, FollowingContract
 from tests.contracts.store_lease_contract import LeaseContract
 from tests.contracts.store_ledger_contract import LedgerContract
+from tests.contracts.store_memory_contract import MemoryContract
 from tests.contracts.store_schedule_contract import ScheduleContract
 from tests.contracts.store_webhook_contract import (
     CallbackContract,
@@ -435,6 +437,8 @@ class StoreContract(
     TaskContract,
     LedgerContract,
     LeaseContract,
+    MemoryContract,
+    AttemptContract,
     ClaimingActivationContract,
     BudgetContract,
     FollowingContract,

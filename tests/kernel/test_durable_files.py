@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from owlclaw_ray.domain.memory import Memory, MemoryLimits
+from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.kernel import durable_files
-from owlclaw_ray.memory.file import MemoryFile
+from tests.memory.opened import open_file
 
 MEMORY = Memory(MemoryId("mem_1"), "The disk fills on Fridays.", (), datetime(2026, 11, 23, tzinfo=UTC))
 
@@ -40,16 +40,16 @@ def test_a_replaced_file_is_on_the_disk_before_its_folder(tmp_path, synced):
 
 
 def test_a_memory_that_is_remembered_again_is_on_the_disk_before_it_is_acknowledged_again(tmp_path, synced):
-    MemoryFile(tmp_path / "agent", MemoryLimits()).append(MEMORY)
+    open_file(tmp_path / "agent").append(MEMORY)
     synced.clear()
 
-    assert MemoryFile(tmp_path / "agent", MemoryLimits()).append(MEMORY) == MEMORY
+    assert open_file(tmp_path / "agent").append(MEMORY) == MEMORY
 
     assert "file" in synced
 
 
 def test_rights_stay_what_people_made_them_and_the_record_is_its_owners_alone(tmp_path):
-    file = MemoryFile(tmp_path / "agent", MemoryLimits())
+    file = open_file(tmp_path / "agent")
     file.append(MEMORY)
     file.path.chmod(0o600)
 

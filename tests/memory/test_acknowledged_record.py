@@ -6,23 +6,18 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.memory import Memory, MemoryLimits
+from owlclaw_ray.domain.memory import Memory, MemoryTextVersion
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.memory import acknowledged_record as module
-from owlclaw_ray.memory.file import MemoryFile
 from owlclaw_ray.memory.folders import MemoryFolders
-from owlclaw_ray.memory.restore import put_back
 from owlclaw_ray.testing.clock import ManualClock
+from tests.memory.opened import open_file
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def memory(number, content=None):
     return Memory(MemoryId(f"mem_{number}"), content or f"fact {number}", (), NOW, "run_1")
-
-
-def open_file(folder):
-    return MemoryFile(folder, MemoryLimits())
 
 
 def remember(folder, *numbers):
@@ -194,13 +189,13 @@ def test_the_record_holds_a_day_and_does_not_grow_without_end(tmp_path, monkeypa
 def test_what_is_deleted_in_the_whole_file_by_the_command_is_deleted(tmp_path):
     remember(tmp_path, 1, 2)
     before = (tmp_path / "MEMORY.md").read_bytes()
-    assert put_back(tmp_path, before, without(before.decode(), 2).encode()) is None
+    open_file(tmp_path).put(without(before.decode(), 2).encode(), MemoryTextVersion.of(before))
     assert contents(tmp_path) == ["fact 1"]
 
     copy = (tmp_path / "MEMORY.md").read_bytes()
     remember(tmp_path, 3)
     (tmp_path / "MEMORY.md").write_bytes(copy)
-    assert put_back(tmp_path, copy, copy + b"\nby hand\n") is None
+    open_file(tmp_path).put(copy + b"\nby hand\n", MemoryTextVersion.of(copy))
     assert contents(tmp_path) == ["fact 1", "by hand", "fact 3"]
 
 

@@ -4,10 +4,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from owlclaw_ray.domain.memory import Memory, MemoryLimits
+from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.memory.file import MERGED_TEXTS, MemoryFile
+from owlclaw_ray.memory.file import MERGED_TEXTS
 from owlclaw_ray.memory.markdown import parse
+from tests.memory.opened import open_file
 
 PAIRS = yaml.safe_load(Path(__file__).with_name("duplicates.yaml").read_text(encoding="utf-8"))
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -15,7 +16,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 @pytest.fixture
 def file(tmp_path):
-    return MemoryFile(tmp_path, MemoryLimits())
+    return open_file(tmp_path)
 
 
 def remember(file, *contents):
@@ -36,14 +37,14 @@ def test_there_are_a_hundred_pairs_of_each_kind(kind):
 @pytest.mark.parametrize("difference", PAIRS["apart"])
 def test_what_differs_stays_apart(tmp_path, difference):
     for number, pair in enumerate(PAIRS["apart"][difference]):
-        file = MemoryFile(tmp_path / str(number), MemoryLimits())
+        file = open_file(tmp_path / str(number))
         assert [each.content for each in remember(file, *pair)] == pair
 
 
 @pytest.mark.parametrize("difference", PAIRS["one"])
 def test_what_differs_in_form_only_is_one_memory_and_both_forms_stay_readable(tmp_path, difference):
     for number, (first, second) in enumerate(PAIRS["one"][difference]):
-        file = MemoryFile(tmp_path / str(number), MemoryLimits())
+        file = open_file(tmp_path / str(number))
         stored = remember(file, first, second)
         also = (second,) if second != first else ()
         assert [(each.content, each.also, each.count) for each in stored] == [(first, also, 2)]

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from owlclaw_ray.domain.memory import Memory, MemoryLimits
+from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.kernel import durable_files
-from owlclaw_ray.memory.file import MemoryFile
 from owlclaw_ray.memory.markdown import render
 from tests.memory.editors import KINDS, Calls, Disk, Editor
+from tests.memory.opened import open_file
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OLD = NOW - timedelta(days=400)
@@ -22,10 +22,6 @@ LINE = "\n\n## 2026-03-01T12:00:00Z\nthe pump is in the cellar\n\n---\n"
 
 def memory(number, content=None, created_at=NOW):
     return Memory(MemoryId(f"mem_{number}"), content or f"fact of the number {number}", (), created_at, "run_1")
-
-
-def open_file(folder, **limits):
-    return MemoryFile(folder, MemoryLimits(**limits))
 
 
 class Operation:

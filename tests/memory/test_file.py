@@ -6,16 +6,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
-from owlclaw_ray.domain.memory import Memory, MemoryLimits
-from owlclaw_ray.errors import MemoryChangedError, NotFoundError, UserError
+from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.kernel import durable_files
-from owlclaw_ray.memory import file as module
 from owlclaw_ray.memory.entries import EntryFile
-from owlclaw_ray.memory.file import MemoryFile
 from owlclaw_ray.memory.markdown import parse
+from tests.memory.opened import open_file
 from tests.properties import examples
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -25,10 +22,6 @@ def memory(number, content=None, created_at=NOW, tags=()):
     return Memory(MemoryId(f"mem_{number}"), content or f"fact {number}", tuple(tags), created_at, "run_1")
 
 
-def open_file(folder, **limits):
-    return MemoryFile(folder, MemoryLimits(**limits))
-
-
 def contents(file):
     return [one.content for one in file.load().memories]
 
@@ -36,71 +29,6 @@ def contents(file):
 def archived(folder):
     path = folder / "MEMORY.archive.md"
     return [one.memory_id for one in parse(path.read_bytes(), NOW).memories] if path.exists() else []
-
-
-def test_a_stored_memory_is_there_for_another_reader(tmp_path):
-    folder = tmp_path / "agents" / "default" / "trader"
-    assert contents(open_file(folder)) == []
-    for number in range(3):
-        open_file(folder).append(memory(number, "客户\r\n喜欢茶"[: number + 4]))
-    assert open_file(folder).load().memories == tuple(
-        memory(number, "客户\r\n喜欢茶"[: number + 4]) for number in range(3)
-    )
-
-
-def test_an_id_is_stored_once(tmp_path):
-    file = open_file(tmp_path)
-    first = file.append(memory(1, "tea"))
-    assert file.append(memory(1, "something else")) == first
-    assert open_file(tmp_path).append(memory(1, "something else")) == first
-    assert contents(open_file(tmp_path)) == ["tea"]
-
-
-def test_duplicates_are_merged_each_once(tmp_path):
-    file = open_file(tmp_path)
-    file.append(memory(1, "The customer likes green tea.", tags=("a", "b")))
-    file.append(memory(2, "harbour closes at six"))
-    later = NOW + timedelta(days=3)
-    for _ in range(2):
-        merged = open_file(tmp_path).append(memory(3, "The customer likes  green tea", later, ("b", "c")))
-    assert (merged.memory_id, merged.content) == ("mem_1", "The customer likes green tea.")
-    assert (merged.tags, merged.created_at, merged.count) == (("a", "b", "c"), later, 2)
-    assert (merged.merged, merged.also) == (("mem_3",), ("The customer likes  green tea",))
-    again = file.append(memory(4, "The customer likes green tea.", NOW))
-    assert (again.count, again.created_at, again.also) == (3, later, merged.also)
-    assert open_file(tmp_path).load().memories == (again, memory(2, "harbour closes at six"))
-
-
-def test_a_merge_leaves_the_next_memory_nothing_to_learn_and_what_others_change_is_learnt(tmp_path, monkeypatch):
-    file = open_file(tmp_path)
-    for number in range(20):
-        file.append(memory(number, f"the fact of the number {number}"))
-    learnt = []
-    real = module.likeness
-    monkeypatch.setattr(module, "likeness", lambda content: learnt.append(content) or real(content))
-    known = file._known.by_likeness
-
-    file.append(memory("a", "the fact of the number 7."))
-    file.append(memory("b", "the tide is high at noon"))
-    assert (learnt, file._known.by_likeness is known) == (
-        ["the fact of the number 7.", "the tide is high at noon"],
-        True,
-    )
-
-    assert file.append(memory("a", "the fact of the number 7.")).memory_id == "mem_7"
-    open_file(tmp_path).edit("mem_7", "the fact of the number 77", None)
-    assert file.append(memory("c", "the fact of the number 77.")).memory_id == "mem_7"
-    assert file.append(memory("d", "the fact of the number 7")).memory_id == "mem_d"
-    assert file.append(memory("a", "whatever")).memory_id == "mem_7"
-
-
-def test_a_memory_remembers_the_last_of_its_duplicates_only(tmp_path):
-    file = open_file(tmp_path)
-    for number in range(40):
-        stored = file.append(memory(number, "the customer likes tea"))
-    assert stored.count == 40
-    assert stored.merged == tuple(f"mem_{number}" for number in range(20, 40))
-    assert file.append(memory(39, "the customer likes tea")).count == 40
 
 
 def test_hand_edits_are_seen_and_survive_the_next_memory(tmp_path):
@@ -147,32 +75,6 @@ def test_an_unfinished_entry_is_set_aside_not_destroyed(tmp_path):
     file.path.write_bytes(file.path.read_bytes()[:-12])
     open_file(tmp_path).append(memory(2))
     assert "half of this" in (tmp_path / "MEMORY.torn.md").read_text()
-
-
-def test_the_oldest_memories_are_archived_when_there_are_too_many(tmp_path):
-    file = open_file(tmp_path, memories=3)
-    for number, age in enumerate([1, 9, 2, 0, 0]):
-        file.append(memory(number, created_at=NOW - timedelta(days=age)))
-    assert contents(file) == contents(open_file(tmp_path)) == ["fact 0", "fact 3", "fact 4"]
-    assert archived(tmp_path) == ["mem_1", "mem_2"]
-
-
-def test_a_file_that_is_too_large_first_loses_all_that_is_older_than_three_months(tmp_path):
-    file = open_file(tmp_path, size=2_000)
-    for number, age in enumerate([10, 100, 95, 5]):
-        file.append(memory(number, f"{number}" * 300, NOW - timedelta(days=age)))
-    file.append(memory(4, "4" * 900))
-    assert [one.memory_id for one in file.load().memories] == ["mem_0", "mem_3", "mem_4"]
-    assert archived(tmp_path) == ["mem_1", "mem_2"]
-
-
-def test_a_file_that_is_still_too_large_loses_its_oldest_too(tmp_path):
-    file = open_file(tmp_path, size=2_000)
-    for number in range(5):
-        file.append(memory(number, f"{number}" * 500, NOW + timedelta(days=number)))
-    assert [one.memory_id for one in file.load().memories] == ["mem_2", "mem_3", "mem_4"]
-    assert archived(tmp_path) == ["mem_0", "mem_1"]
-    assert file.path.stat().st_size <= 2_000
 
 
 @pytest.mark.property
@@ -223,10 +125,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from owlclaw_ray.domain.memory import Memory
-from owlclaw_ray.domain.memory import MemoryLimits
-from owlclaw_ray.memory.file import MemoryFile
-folder = Path(sys.argv[1])
-file = MemoryFile(folder, MemoryLimits())
+from tests.memory.opened import open_file
+file = open_file(Path(sys.argv[1]))
 for number in range(40):
     file.append(Memory(f"mem_{sys.argv[2]}{number}", f"{sys.argv[2]} {number}", (), datetime(2026, 1, 1, tzinfo=UTC)))
 """
@@ -236,71 +136,6 @@ def test_two_processes_that_write_at_once_lose_nothing(tmp_path):
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), name]) for name in "ab"]
     assert [writer.wait(30) for writer in writers] == [0, 0]
     assert len(contents(open_file(tmp_path))) == 80
-
-
-def test_an_edit_keeps_id_and_time_and_the_rest_of_the_file(tmp_path):
-    file = open_file(tmp_path)
-    for number in range(3):
-        file.append(memory(number))
-    file.path.write_text(file.path.read_text() + "\nby hand\n")
-    edited = open_file(tmp_path).edit("mem_1", "## fact\n---", ["x", "x"])
-    assert edited == replace(memory(1), content="## fact\n---", tags=("x",))
-    assert contents(file) == ["fact 0", "## fact\n---", "fact 2", "by hand"]
-    assert file.edit("mem_1", None, ()).content == "## fact\n---"
-    with pytest.raises(NotFoundError, match="no memory 'mem_9'"):
-        file.edit("mem_9", "x", None)
-    with pytest.raises(UserError, match="needs a text"):
-        file.edit("mem_1", " ", None)
-
-
-def test_an_edit_made_from_what_is_not_there_any_more_changes_nothing(tmp_path):
-    file = open_file(tmp_path)
-    file.append(memory(1, "the limit is 500", tags=("a", "b")))
-    before = file.path.read_bytes()
-
-    with pytest.raises(MemoryChangedError) as refused:
-        file.edit("mem_1", "the limit is 700", ("c",), old_content="the limit is 600", old_tags=("a",))
-
-    assert refused.value.fields == ("content", "tags")
-    assert file.path.read_bytes() == before
-    assert file.edit("mem_1", None, ("c",), old_tags=("b", "a")).tags == ("c",)
-    assert file.edit("mem_1", "the limit is 700", None, old_content="the limit is 500").content == "the limit is 700"
-    # the same again, as a client does whose answer got lost
-    assert file.edit("mem_1", "the limit is 700", None, old_content="the limit is 500").content == "the limit is 700"
-
-
-def test_what_is_deleted_is_gone_from_the_archive_too(tmp_path):
-    file = open_file(tmp_path)
-    for number in range(3):
-        file.append(memory(number))
-    text = file.path.read_text()
-    copy = text[text.index("## mem_1") : text.index("## mem_2")]
-    file.path.write_text(text + copy)
-    file.archive(["mem_0"])
-    assert [file.delete(f"mem_{number}").content for number in (0, 1)] == ["fact 0", "fact 1"]
-    assert contents(file) == contents(open_file(tmp_path)) == ["fact 2"]
-    assert archived(tmp_path) == []
-    with pytest.raises(NotFoundError):
-        file.delete("mem_0")
-
-
-def test_what_is_archived_is_not_remembered_again_by_its_id(tmp_path):
-    file = open_file(tmp_path)
-    file.append(memory(1, "likes tea"))
-    assert file.archive(["mem_1", "mem_9"]) == (memory(1, "likes tea"),)
-    assert open_file(tmp_path).append(memory(1, "likes tea")) == memory(1, "likes tea")
-    assert contents(file) == []
-    assert file.archived() == (memory(1, "likes tea"),)
-
-
-def test_what_was_merged_into_an_archived_memory_is_not_remembered_again(tmp_path):
-    file = open_file(tmp_path)
-    file.append(memory(1, "the customer likes tea"))
-    merged = file.append(memory(2, "the customer likes tea."))
-    file.archive(["mem_1"])
-    assert open_file(tmp_path).append(memory(2, "the customer likes tea.")) == merged
-    assert contents(file) == []
-    assert file.append(memory(3, "the customer likes tea.")).count == 1
 
 
 def test_a_crash_between_the_two_files_of_archiving_leaves_no_double(tmp_path):
@@ -331,17 +166,6 @@ def test_the_unfinished_end_of_an_archive_is_set_aside(tmp_path):
     again.archive(["mem_2"])
     assert archived(tmp_path) == ["mem_0", "mem_1", "mem_2"]
     assert [problem.where for problem in again.problems()] == ["MEMORY.archive.md:19", "MEMORY.torn.md"]
-
-
-def test_memories_past_their_retention_are_removed_for_good(tmp_path):
-    file = open_file(tmp_path)
-    for number, age in enumerate([400, 380, 300]):
-        file.append(memory(number, created_at=NOW - timedelta(days=age)))
-    file.archive(["mem_0"])
-    keeping = open_file(tmp_path, retention=timedelta(days=365))
-    keeping.append(memory(3))
-    assert contents(keeping) == ["fact 2", "fact 3"]
-    assert archived(tmp_path) == []
 
 
 def test_problems_name_the_file_and_the_line(tmp_path):

@@ -3,13 +3,15 @@
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.memory import MemoryHomeKind, MemoryTextVersion
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.errors import MemoryUnavailableError, NotFoundError, UnknownAgentError
+from owlclaw_ray.errors import MemoryTextChangedError, MemoryUnavailableError, NotFoundError, UnknownAgentError
 from owlclaw_ray.ids import TenantId
-from owlclaw_ray.store.queries import JournalOfRun
+from owlclaw_ray.store.queries import JournalOfRun, LedgerFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.worlds import Model, asks, says
@@ -17,11 +19,15 @@ from tests.worlds import Model, asks, says
 WATCH, OTHER = AgentRef.parse("watch"), AgentRef.parse("watch:other")
 
 
-@pytest.fixture
-async def memory(agents, tmp_path):
+@pytest.fixture(params=MemoryHomeKind)
+async def memory(request, agents, tmp_path):
     agents.define()
-    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data") as runtime:
+    data_dir, memories = tmp_path / "data", request.param
+    async with in_process_runtime(agents_dir=agents.folder, data_dir=data_dir, memories=memories) as runtime:
         yield runtime.memory
+
+
+in_files = pytest.mark.parametrize("memory", [MemoryHomeKind.FILES], indirect=True)
 
 
 async def test_what_a_person_writes_is_what_the_agent_recalls(memory):
@@ -69,6 +75,7 @@ async def test_edited_archived_and_removed_memories_are_recalled_as_they_are_now
         await memory.memory(WATCH, gone.memory_id)
 
 
+@in_files
 async def test_a_new_index_holds_what_the_file_says(memory, tmp_path):
     await memory.remember(WATCH, "one")
     path = tmp_path / "data" / "agents" / "default" / "watch" / "MEMORY.md"
@@ -80,6 +87,7 @@ async def test_a_new_index_holds_what_the_file_says(memory, tmp_path):
     assert stats.file_bytes == path.stat().st_size
 
 
+@in_files
 async def test_unknown_agents_and_unusable_files_are_told_apart(memory, tmp_path):
     with pytest.raises(UnknownAgentError):
         await memory.remember(AgentRef.parse("nobody"), "x")
@@ -90,14 +98,17 @@ async def test_unknown_agents_and_unusable_files_are_told_apart(memory, tmp_path
         await memory.memories(WATCH)
 
 
-async def test_agents_and_tenants_with_the_same_names_and_contents_never_see_each_other(agents, tmp_path):
+@pytest.mark.parametrize("memories", MemoryHomeKind)
+async def test_agents_and_tenants_with_the_same_names_and_contents_never_see_each_other(agents, tmp_path, memories):
     def decide(request):
         asked = [message for message in request.messages if message.tool_calls]
         return says("done") if asked else asks(("recall", '{"query": "what is the secret"}'))
 
     folder, model = agents.define(preload_memories=0), Model(decide)
     owners = [AgentRef(TenantId(tenant), each.agent_id) for tenant in ("default", "acme") for each in (WATCH, OTHER)]
-    async with in_process_runtime(agents_dir=folder.parent, data_dir=tmp_path / "data", models=[model]) as runtime:
+    async with in_process_runtime(
+        agents_dir=folder.parent, data_dir=tmp_path / "data", models=[model], memories=memories
+    ) as runtime:
         memory = runtime.memory
         same = [await memory.remember(each, "The secret is tea.", ["house"], idempotency_key="k") for each in owners]
         own = [await memory.remember(each, f"The secret is {each}.", ["house"]) for each in owners]
@@ -166,3 +177,46 @@ async def test_yesterday_is_that_of_the_agents_zone_for_the_agent_and_for_people
     assert {each.memory.memory_id for each in seen.memories} == shown == found
     assert {each["memory_id"] for each in told["memories"]} == found
     assert {each.memory.memory_id for each in archived.memories} == found
+
+
+@pytest.mark.parametrize("memories", MemoryHomeKind)
+async def test_what_fits_a_trigger_is_shown_at_the_start_of_its_run_from_either_home(agents, tmp_path, memories):
+    model = Model(lambda _: says("ok"))
+    agents.define()
+    async with in_process_runtime(
+        agents_dir=agents.folder, data_dir=tmp_path / "data", models=[model], memories=memories
+    ) as runtime:
+        await runtime.memory.remember(WATCH, "The pump fails at nine.")
+        await runtime.trigger("watch", focus="the pump")
+        await runtime.trigger("watch:other", focus="the pump")
+
+    shown = ["The pump fails at nine." in str(request.messages) for request in model.requests]
+    assert shown == [True, False]
+    assert (tmp_path / "data" / "agents" / WATCH.folder / "MEMORY.md").exists() is (memories is MemoryHomeKind.FILES)
+
+
+@pytest.mark.parametrize("memories", MemoryHomeKind)
+async def test_an_edited_text_is_what_the_agent_recalls_and_its_import_is_in_the_ledger(agents, tmp_path, memories):
+    agents.define()
+    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data", memories=memories) as runtime:
+        memory = runtime.memory
+        stored = await memory.remember(WATCH, "The pump fails at nine.")
+        text = await memory.text(WATCH)
+        version = MemoryTextVersion.of(text)
+        for _ in range(2):  # the same again, as a client does whose answer got lost
+            assert await memory.put_text(WATCH, text.replace(b"nine", b"ten"), version, by="ana") == ()
+        with pytest.raises(MemoryTextChangedError):
+            await memory.put_text(WATCH, b"mine", version, by="ana")
+        assert await memory.put_text(WATCH, b"", by="ana") == (replace(stored, content="The pump fails at ten."),)
+        found = await memory.search(WATCH, "when does the pump fail", 5)
+        records = await runtime.store.read(LedgerFilter(WATCH.tenant, WATCH))
+
+    assert [each.memory.content for each in found.memories] == ["The pump fails at ten."]
+    imports = [each.record.data for each in records if each.record.data.get("what") == "import"]
+    assert [(each["by"], each.get("bytes"), "error" in each) for each in imports] == [
+        ("ana", len(text) - 1, False),
+        ("ana", len(text) - 1, False),
+        ("ana", 4, False),
+        ("ana", None, True),
+        ("ana", 0, False),
+    ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 
+import pytest
+
 from owlclaw_ray.domain.agent import AgentRef, Isolation
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.run import RunStatus
@@ -102,18 +104,17 @@ class SteeredHost:
 
 
 class SteeredPool:
-    nodes = 1
-
-    def __init__(self, *hosts):
+    def __init__(self, *hosts, nodes=None):
+        self.nodes = nodes or {"here": 1.0}
         self.hosts = {host.host_id: host for host in hosts}
         self.made = len(hosts)
         self.lost_answers = self.lost_ends = 0
         self.births = asyncio.Event()
         self.births.set()
 
-    async def spawn(self):
+    async def spawn(self, node_id):
         self.made += 1
-        host = SteeredHost(f"host-{self.made}")
+        host = SteeredHost(f"host-{self.made}", node_id)
         await self.births.wait()
         self.hosts[host.host_id] = host
         if self.lost_answers:
@@ -229,7 +230,8 @@ async def test_no_host_is_made_ahead_while_agents_wait_for_one():
 
 async def test_shared_agents_are_spread_over_the_nodes_before_a_second_host_of_a_node_gets_any():
     hosts = [SteeredHost(f"{node}-{number}", node) for number in (1, 2) for node in ("north", "south")]
-    async with directory_over(SteeredPool(*hosts), isolation=Isolation.SHARED, agents_per_actor=3, most=4) as directory:
+    pool = SteeredPool(*hosts, nodes={"north": 1.0, "south": 1.0})
+    async with directory_over(pool, isolation=Isolation.SHARED, agents_per_actor=3, most=2) as directory:
         for agent in refs(6):
             await directory.wake([agent])
         await settled(lambda: sum(len(host.agents) for host in hosts) == 6)
@@ -717,3 +719,117 @@ async def test_a_host_whose_end_got_no_answer_is_ended_again():
         await directory.sweep()
         await beats(directory, 2)
         assert len(pool.hosts) == 1
+
+
+async def joined(directory, pool, *nodes, beats_left=200):
+    """Have machines join, and heartbeats pass until nobody has to move; return how many agents each machine has."""
+    pool.nodes = {**pool.nodes, **dict.fromkeys(nodes, 1.0)}
+    for _ in range(beats_left):
+        await beats(directory)
+        if not directory._spreading:
+            return by_node(pool)
+    raise AssertionError(f"agents still move: {by_node(pool)}")
+
+
+def by_node(pool):
+    agents = dict.fromkeys(pool.nodes, 0)
+    for host in pool.hosts.values():
+        agents[host.node_id] += len(host.agents)
+    return agents
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+async def test_agents_move_to_a_machine_that_joins_until_each_has_about_its_share_and_nobody_moves_twice(isolation):
+    pool, agents = SteeredPool(nodes={"a": 1.0, "b": 1.0}), refs(48)
+    async with directory_over(pool, isolation=isolation, agents_per_actor=20, idle=1e9) as directory:
+        await directory.wake(agents)
+        await seated(pool, *agents)
+        came = dict.fromkeys(agents, 0)
+        for host in pool.hosts.values():
+            host.woken.clear()
+
+        spread = await joined(directory, pool, "c")
+        for host in pool.hosts.values():
+            for agent in host.woken:
+                came[agent] += 1
+        still = [hosts_of(pool, agent) for agent in agents]
+        await beats(directory, 10)
+
+        assert sum(spread.values()) == 48
+        assert max(spread.values()) <= 1.2 * 16 + 1
+        assert max(came.values()) == 1
+        assert sum(came.values()) == spread["c"] > 0
+        assert [hosts_of(pool, agent) for agent in agents] == still
+
+
+async def test_idle_agents_leave_before_those_with_work_when_a_machine_joins():
+    pool, agents = SteeredPool(SteeredHost("full", "a"), nodes={"a": 1.0}), refs(12)
+    async with directory_over(pool, isolation=Isolation.SHARED, agents_per_actor=20, idle=1e9) as directory:
+        await directory.wake(agents)
+        await seated(pool, *agents)
+        host = pool.hosts["full"]
+        host.idle = dict.fromkeys(agents[6:], 5.0)
+        await beats(directory)
+        pool.nodes = {"a": 1.0, "b": 1.0}
+
+        await beats(directory)
+
+        assert set(host.agents) == set(agents[:6])
+
+
+async def test_a_run_is_not_interrupted_when_its_agent_moves_and_nobody_else_is_moved_for_it():
+    pool, agents = SteeredPool(SteeredHost("full", "a"), nodes={"a": 1.0}), refs(4)
+    async with directory_over(pool, isolation=Isolation.SHARED, agents_per_actor=20, idle=1e9) as directory:
+        await directory.wake(agents)
+        await seated(pool, *agents)
+        host = pool.hosts["full"]
+        host.run_ends.clear()
+        pool.nodes = {"a": 1.0, "b": 1.0}
+
+        await beats(directory, 6)
+        assert (len(host.agents), host.handing_over) == (4, 2)
+        host.run_ends.set()
+        await beats(directory, 3)
+
+        assert by_node(pool) == {"a": 2, "b": 2}
+
+
+async def test_agents_with_work_leave_a_machine_whose_memory_is_full():
+    pool, agents = SteeredPool(nodes={"a": 1.0, "b": 1.0}), refs(8)
+    async with directory_over(pool, agents_per_actor=20, idle=1e9) as directory:
+        await directory.wake(agents)
+        await seated(pool, *agents)
+        for host in pool.hosts.values():
+            host.memory = 0.95 if host.node_id == "a" else 0.1
+
+        await beats(directory, 12)
+
+        assert by_node(pool) == {"a": 0, "b": 8}
+
+
+async def test_the_hosts_of_a_lost_machine_cost_one_look_at_the_store_and_wake_nobody_else():
+    pool, work, agents = SteeredPool(), Work(), refs(30)
+    work.agents = agents
+    async with directory_over(pool, isolation=Isolation.SHARED, work=work, agents_per_actor=10) as directory:
+        await directory.wake(agents)
+        await seated(pool, *agents)
+        [stays, *lost] = list(pool.hosts.values())
+        stays.woken.clear()
+        reads = []
+        directory._store.read = read_noting(work.read, reads)
+        for host in lost:
+            del pool.hosts[host.host_id]
+            host.dead.set()
+
+        await seated(pool, *agents)
+
+        assert len(reads) == 1
+        assert stays.woken == []
+
+
+def read_noting(read, reads):
+    async def noted(query):
+        reads.append(query)
+        return await read(query)
+
+    return noted

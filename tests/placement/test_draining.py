@@ -222,7 +222,7 @@ async def test_a_store_that_does_not_answer_holds_up_a_drain_for_a_few_seconds_o
 
 
 async def test_a_host_that_drains_adopts_nobody(world, node):
-    host = await node.runtime.pool.spawn()
+    host = await node.runtime.pool.spawn("here")
     await host.drain(0)
 
     await host.adopt([SOLO])

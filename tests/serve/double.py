@@ -17,7 +17,7 @@ from owlclaw_ray.domain.artifact import TEXT, Artifact, StoredArtifact
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, LedgerKind, LedgerRecord, NotedHead
-from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall, ScoredMemory, ScoreParts
+from owlclaw_ray.domain.memory import Memory, MemoryStats, MemoryTextVersion, Recall, ScoredMemory, ScoreParts
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.score import Judgement, Score, score_of
 from owlclaw_ray.domain.skill import Skill
@@ -28,6 +28,8 @@ from owlclaw_ray.errors import (
     DefinitionError,
     IdempotencyConflictError,
     MemoryChangedError,
+    MemoryTextChangedError,
+    MemoryTooLargeError,
     MemoryUnavailableError,
     NotFoundError,
     OwlClawError,
@@ -131,6 +133,8 @@ class MemoriesInMemory:
         self._clock, self._known = clock, known
         self.active: dict[AgentRef, list[Memory]] = {}
         self.archive_of: dict[AgentRef, list[Memory]] = {}
+        self.texts: dict[AgentRef, bytes] = {}
+        """MEMORY.md of each."""
         self.broken = ""
         """Why the files cannot be used."""
         self.degraded = ""
@@ -213,6 +217,22 @@ class MemoriesInMemory:
     async def reindex(self, agent: AgentRef, *, by: str = "") -> int:
         self.by.append(by)
         return len(self._of(agent))
+
+    async def text(self, agent: AgentRef) -> bytes:
+        self._of(agent)
+        return self.texts.get(agent, b"")
+
+    async def put_text(
+        self, agent: AgentRef, text: bytes, base: MemoryTextVersion | None = None, *, by: str = ""
+    ) -> Sequence[Memory]:
+        self.by.append(by)
+        now = await self.text(agent)
+        if len(text) > 5_000:
+            raise MemoryTooLargeError(len(text), 5_000)
+        if base is not None and not base.begins(now):
+            raise MemoryTextChangedError
+        self.texts[agent] = text if base is None else text + now[base.size :]
+        return [each for each in self._of(agent) if base is None and each.content.encode() not in text]
 
     async def stats(self, agent: AgentRef) -> MemoryStats:
         memories = self._of(agent)

@@ -175,3 +175,42 @@ async def test_who_has_a_memory_changed_is_passed_on(http: httpx.AsyncClient, ru
 
     assert runtime.memory.by == ["ana", "ben", "cay", "dan", ""]
     assert (await http.post(f"{OURS}?by={'x' * 201}", json={"content": "y"})).status_code == 422
+
+
+TEXT = "## mem_1 · 2026-11-03T09:30:00+00:00\n\n机器很闲\n\n---\n".encode()
+FILE = "/v1/agents/assistant/memory.md"
+
+
+async def test_the_whole_text_is_read_and_put_back_with_its_etag(http: httpx.AsyncClient, runtime: MemoryRuntime):
+    empty = await http.get(FILE)
+    assert (empty.status_code, empty.content) == (200, b"")
+
+    first = await http.put(FILE, content=TEXT, headers={"If-Match": empty.headers["ETag"]}, params={"by": "ana"})
+    read = await http.get(FILE)
+    assert (first.status_code, first.json(), read.content) == (200, {"put_back": []}, TEXT)
+    assert read.headers["Content-Type"] == "text/markdown; charset=utf-8"
+    assert read.headers["ETag"] == first.headers["ETag"] != empty.headers["ETag"]
+    assert runtime.memory.by == ["ana"]
+
+
+@pytest.mark.parametrize("etag", ['"1-0123456789abcdef0123456789abcdef"', "*", "W/x", ""])
+async def test_a_text_that_was_made_from_another_is_refused_and_changes_nothing(http: httpx.AsyncClient, etag: str):
+    await http.put(FILE, content=TEXT)
+
+    refused = await http.put(FILE, content=b"mine", headers={"If-Match": etag})
+
+    assert (refused.status_code, refused.json()["type"]) == (412, "urn:owlclaw:problem:memory-text-changed")
+    assert (await http.get(FILE)).content == TEXT
+
+
+async def test_a_text_without_an_etag_says_what_was_put_back_and_one_that_is_too_large_is_refused(
+    http: httpx.AsyncClient,
+):
+    memory_id = await remembered(http, "the owner is away")
+    assert (await http.put(FILE, content=TEXT)).json() == {"put_back": [memory_id]}
+
+    large = await http.put(FILE, content=b"x" * 5_001)
+
+    assert (large.status_code, large.json()["type"]) == (413, "urn:owlclaw:problem:memory-too-large")
+    assert (large.json()["size_bytes"], large.json()["limit_bytes"]) == (5_001, 5_000)
+    assert (await http.put("/v1/agents/nobody/memory.md", content=b"")).status_code == 404

@@ -16,7 +16,7 @@ from serve.examples import example_of
 from serve.resource import body
 from tests.serve.double import MemoryRuntime
 
-METHODS = {"get", "post", "patch", "delete"}
+METHODS = {"get", "post", "put", "patch", "delete"}
 OPERATIONS = """
 trigger_agent                POST   /v1/agents/{agent}/triggers                    TriggerRequest    Accepted or Run
 trigger_agents               POST   /v1/triggers:batch                             BatchRequest      BatchResults
@@ -43,6 +43,8 @@ list_memories                GET    /v1/agents/{agent}/memories                 
 create_memory                POST   /v1/agents/{agent}/memories                    MemoryRequest     Memory
 search_memories              GET    /v1/agents/{agent}/memories/search             -                 FoundMemories
 get_memory_stats             GET    /v1/agents/{agent}/memories/stats              -                 MemoryStats
+get_memory_text              GET    /v1/agents/{agent}/memory.md                   -                 -
+put_memory_text              PUT    /v1/agents/{agent}/memory.md                   -                 MemoryImported
 get_memory                   GET    /v1/agents/{agent}/memories/{memory_id}        -                 Memory
 update_memory                PATCH  /v1/agents/{agent}/memories/{memory_id}        MemoryChange      Memory
 delete_memory                DELETE /v1/agents/{agent}/memories/{memory_id}        -                 Memory
@@ -95,7 +97,7 @@ def shown_example(document: dict, content: dict) -> object:
 async def test_every_operation_documents_its_responses_with_examples_that_fit(document: dict):
     operations = [op for path in document["paths"].values() for method, op in path.items() if method in METHODS]
 
-    assert len(operations) == 52
+    assert len(operations) == 54
     for operation in operations:
         assert operation["summary"]
         for response in operation["responses"].values():
@@ -223,6 +225,9 @@ async def test_responses_are_what_the_document_says(http: httpx.AsyncClient, doc
     check(document, memories, "post", await http.post(ours, json={"content": " "}))
     check(document, f"{memories}/search", "get", await http.get(f"{ours}/search?query=owner"))
     check(document, f"{memories}/stats", "get", await http.get(f"{ours}/stats"))
+    text = "/v1/agents/{agent}/memory.md"
+    check(document, text, "put", await http.put(text.format(agent="assistant"), content=b"## tea"))
+    check(document, text, "put", await http.put(text.format(agent="assistant"), headers={"If-Match": "x"}))
     check(document, f"{memories}/reindex", "post", await http.post(f"{ours}/reindex"))
     one = f"{memories}/{{memory_id}}"
     check(document, one, "get", await http.get(f"{ours}/{memory_id}"))

@@ -52,3 +52,21 @@ def test_a_misspelt_model_and_one_without_its_key_are_told_when_all_is_ready(tmp
         "warning: openai/gpt-4o-mni: litellm knows no such model; did you mean gpt-4o-mini?",
         "warning: openai/qwen3 has no key: set GPU_KEY and start again (owlclaw doctor checks it)",
     ]
+
+
+def test_memories_in_files_are_not_left_behind_unless_the_settings_say_where_memories_are(tmp_path):
+    write_definition(tmp_path / "agents" / "own", agent="model: scripted:echo\n")
+    postgres = {"OWLCLAW_STORE_URL": "postgresql://owlclaw@127.0.0.1/owlclaw"}
+    assert prepare(tmp_path, postgres)
+    file = tmp_path / ".owlclaw" / "agents" / "default" / "own" / "MEMORY.md"
+    file.parent.mkdir(parents=True)
+    file.write_text("## tea\n")
+
+    with pytest.raises(
+        ConfigurationError, match=r"memory\.home: is not set, and 1 agent has a MEMORY\.md in .*: owlclaw memory import"
+    ):
+        prepare(tmp_path, postgres)
+
+    assert prepare(tmp_path, {})
+    for home in ("files", "database"):
+        assert prepare(tmp_path, {**postgres, "OWLCLAW_MEMORY__HOME": home})

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import psutil
+import pytest
 
 from serve.cli.connection import environment
-from serve.processes import lives
+from serve.processes import child_ended, lives
 
 ORPHANED = """
 import subprocess, sys, time
@@ -52,3 +54,17 @@ def test_orphans_in_sessions_of_their_own_are_found_and_ended_and_so_are_the_sto
 
 def test_an_orphan_that_died_does_not_stay_in_the_process_table():
     assert not psutil.pid_exists(run(ORPHANED + BURIED))
+
+
+@pytest.mark.parametrize("waited_for", [False, True])
+def test_a_child_has_ended_whether_or_not_somebody_waited_for_it(waited_for):
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert not child_ended(child.pid)
+
+    child.stdin.close()
+    if waited_for:
+        child.wait()
+    else:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert child_ended(child.pid)
+    assert child.wait() == 1

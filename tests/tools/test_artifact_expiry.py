@@ -1,7 +1,7 @@
 from datetime import timedelta
 
 from owlclaw_ray.testing.clock import ManualClock
-from owlclaw_ray.tools.artifacts import ArtifactExpiry
+from owlclaw_ray.tools.artifact_home import ArtifactExpiry
 
 
 class Artifacts:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from owlclaw_ray import AgentRef, OwlClaw
 from owlclaw_ray.domain.artifact import JSON, TEXT, Artifact
-from owlclaw_ray.errors import NotFoundError
+from owlclaw_ray.errors import ArtifactTooLargeError, NotFoundError, StoreUnavailableError
 from owlclaw_ray.ids import ArtifactId, TenantId
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.artifacts import ArtifactFolder
@@ -103,6 +103,30 @@ def test_no_more_than_10_mib_are_stored(artifacts):
 def test_a_result_that_cannot_be_stored_is_cut(tmp_path, caplog):
     (tmp_path / "agents").write_text("in the way")
     result = result_of(ArtifactFolder(tmp_path), "x" * 100_000)
+    assert result.content.endswith("…[cut: the first 65536 of 100000 bytes]")
+    assert "cannot be stored" in caplog.text
+
+
+class Refusing(ArtifactFolder):
+    """A place for artifacts that takes none."""
+
+    def __init__(self, folder, error):
+        super().__init__(folder)
+        self._error = error
+
+    def put(self, agent, artifact):
+        raise self._error
+
+
+def test_a_result_too_large_for_the_store_is_cut_and_says_what_to_do(tmp_path):
+    too_large = ArtifactTooLargeError("it has 100,000 bytes, and they may have 9 (artifacts.limit_bytes)")
+    result = result_of(Refusing(tmp_path, too_large), "x" * 100_000)
+    assert result.content.endswith("…[cut: the first 65536 of 100000 bytes]")
+    assert result.metadata["not_stored"] == f"{too_large}; ask for less, or have somebody raise that setting"
+
+
+def test_a_result_is_cut_while_the_store_is_away(tmp_path, caplog):
+    result = result_of(Refusing(tmp_path, StoreUnavailableError("it starts")), "x" * 100_000)
     assert result.content.endswith("…[cut: the first 65536 of 100000 bytes]")
     assert "cannot be stored" in caplog.text
 

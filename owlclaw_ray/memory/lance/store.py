@@ -23,6 +23,7 @@ from owlclaw_ray.ids import MemoryId, RunId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.memory import lexical
 from owlclaw_ray.memory.dates import Spans, named_spans
+from owlclaw_ray.memory.documents import MemoryHome
 from owlclaw_ray.memory.embedding import Embedder, Embedders
 from owlclaw_ray.memory.file import MemorySnapshot
 from owlclaw_ray.memory.folders import MemoryFolders
@@ -136,12 +137,13 @@ class _Place(Struct, frozen=True):
 
 
 class LanceMemory(Indexing):
-    """What agents remember in `data_dir/agents/<agent's folder>/`: MEMORY.md is the truth, `index/` a LanceDB made from it.
+    """What agents remember: MEMORY.md is the truth, in `home` or without one in files below `data_dir`.
 
-    All errors of the index stay inside: it is made again from MEMORY.md.
-    Without a target among the embedders recall is by words only. For any number of threads and processes. LanceDB is imported
-    at the first use of an index, not before; indexing goes on in a thread after `remember` has answered. Whatever asks an
-    embedder is on an account of the agent: a recall on its caller's, if that has one, indexing on one of its own.
+    `data_dir/agents/<agent's folder>/index/` is a LanceDB made from it, which every node has for itself. All errors of the index stay
+    inside: it is made again from MEMORY.md. Without a target among the embedders recall is by words only. For any number of threads
+    and processes. LanceDB is imported at the first use of an index, not before; indexing goes on in a thread after `remember` has
+    answered. Whatever asks an embedder is on an account of the agent: a recall on its caller's, if that has one, indexing on one of
+    its own.
     """
 
     def __init__(
@@ -150,8 +152,9 @@ class LanceMemory(Indexing):
         embedders: Embedders,
         clock: Clock,
         limits: MemoryLimits | None = None,
+        home: MemoryHome | None = None,
     ) -> None:
-        self.files = MemoryFolders(data_dir, clock, limits)
+        self.files = MemoryFolders(data_dir, clock, limits, home=home)
         self._embedders = embedders
         self._clock = clock
         self._vectors = QueryVectors()

@@ -19,6 +19,22 @@ from owlclaw_ray.store.commands.approvals import (
     ExpireApproval,
     NoSuchApproval,
 )
+from owlclaw_ray.store.commands.artifacts import (
+    ArtifactsForgotten,
+    ArtifactStored,
+    ForgetArtifacts,
+    OldArtifact,
+    PutArtifact,
+    PutArtifactPart,
+)
+from owlclaw_ray.store.commands.attempts import (
+    AttemptBegun,
+    AttemptRevoked,
+    AttemptsForgotten,
+    BeginAttempt,
+    ForgetAttempts,
+    RevokeAttempt,
+)
 from owlclaw_ray.store.commands.lease import (
     ClusterLease,
     HoldLease,
@@ -39,6 +55,7 @@ from owlclaw_ray.store.commands.ledger import (
     ReserveBudget,
     SettleBudget,
 )
+from owlclaw_ray.store.commands.memories import ChangeMemories, DocumentChange, MemoriesChanged, MemoriesStored
 from owlclaw_ray.store.commands.runs import (
     ActivateAgent,
     AgentActivated,
@@ -124,6 +141,13 @@ Command: TypeAlias = (
     | ForgetWebhooks
     | HoldLease
     | ReleaseLease
+    | ChangeMemories
+    | BeginAttempt
+    | RevokeAttempt
+    | ForgetAttempts
+    | PutArtifactPart
+    | PutArtifact
+    | ForgetArtifacts
 )
 
 Outcome: TypeAlias = (
@@ -166,6 +190,13 @@ Outcome: TypeAlias = (
     | CallbackStored
     | CallbackChanged
     | WebhooksForgotten
+    | MemoriesStored
+    | MemoriesChanged
+    | AttemptBegun
+    | AttemptRevoked
+    | AttemptsForgotten
+    | ArtifactStored
+    | ArtifactsForgotten
     | CommandBlocked
     | CommandFailed
 )
@@ -180,9 +211,15 @@ __all__ = [
     "Appended",
     "ApprovalClosed",
     "ApprovalSettled",
+    "ArtifactStored",
+    "ArtifactsForgotten",
+    "AttemptBegun",
+    "AttemptRevoked",
+    "AttemptsForgotten",
     "AwaitApprovals",
     "AwaitRuns",
     "BackfillTick",
+    "BeginAttempt",
     "BudgetAlert",
     "BudgetCharge",
     "BudgetClaim",
@@ -195,6 +232,7 @@ __all__ = [
     "CancelRun",
     "CancelSchedule",
     "ChangeCallback",
+    "ChangeMemories",
     "ClaimRun",
     "ClusterLease",
     "Command",
@@ -203,9 +241,12 @@ __all__ = [
     "CreateSchedule",
     "DecideApproval",
     "DeliveryStored",
+    "DocumentChange",
     "ExpireApproval",
     "FinishRun",
     "FireSchedule",
+    "ForgetArtifacts",
+    "ForgetAttempts",
     "ForgetWebhooks",
     "HoldLease",
     "IdempotencyClaim",
@@ -215,12 +256,17 @@ __all__ = [
     "LeaseHeld",
     "LeaseReleased",
     "LedgerAppended",
+    "MemoriesChanged",
+    "MemoriesStored",
     "NoSuchApproval",
     "NoSuchSchedule",
     "NothingQueued",
+    "OldArtifact",
     "OnStandby",
     "Outcome",
     "PauseSchedule",
+    "PutArtifact",
+    "PutArtifactPart",
     "PutTask",
     "QueueFull",
     "ReceiveDelivery",
@@ -229,6 +275,7 @@ __all__ = [
     "Released",
     "ReserveBudget",
     "ResumeSchedule",
+    "RevokeAttempt",
     "RunAccepted",
     "RunClaimed",
     "RunEnded",

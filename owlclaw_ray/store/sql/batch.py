@@ -13,9 +13,12 @@ from owlclaw_ray.ledger.redaction import Redactor
 from owlclaw_ray.store.commands import Command, CommandBlocked, CommandFailed, Outcome
 from owlclaw_ray.store.sql import (
     approvals,
+    artifacts,
+    attempts,
     budgets,
     cancellation,
     cluster_lease,
+    memories,
     run_lifecycle,
     schedules,
     submission,
@@ -41,7 +44,20 @@ from owlclaw_ray.store.sql.schema import blobs, journal, payload_left, runs, sma
 from owlclaw_ray.store.sql.working_set import RowChange
 from owlclaw_ray.store.sql.writer import Writer
 
-_SUBJECTS = (approvals, budgets, cancellation, cluster_lease, run_lifecycle, schedules, submission, waits, webhooks)
+_SUBJECTS = (
+    approvals,
+    artifacts,
+    attempts,
+    budgets,
+    cancellation,
+    cluster_lease,
+    memories,
+    run_lifecycle,
+    schedules,
+    submission,
+    waits,
+    webhooks,
+)
 """The modules that register their commands, see command_registry."""
 _LATE = (CancelAnswer, ClaimAnswer, FinishAnswer, ActivateAnswer)
 

@@ -20,6 +20,7 @@ from sqlalchemy import (
     column,
     func,
     literal,
+    literal_column,
     select,
     true,
 )
@@ -45,6 +46,9 @@ LOCK_MILLISECONDS_AGAIN = 20
 
 class Dialect(Protocol):
     """One database's ways."""
+
+    now: ColumnElement[int]
+    """The database's clock at this moment, in microseconds since 1970."""
 
     def ids(self, values: Iterable[str]) -> Any:
         """Return the parameter that carries many ids, for `among` and `queue_heads`."""
@@ -111,6 +115,10 @@ class Dialect(Protocol):
 
 class Sqlite:
     """One writer at a time: a transaction that may write begins by taking the write lock."""
+
+    now: ColumnElement[int] = literal_column(
+        "CAST((julianday('now') - 2440587.5) * 86400000000.0 AS INTEGER)", BigInteger
+    )
 
     def ids(self, values: Iterable[str]) -> str:
         """As in Dialect: a JSON array."""
@@ -198,6 +206,10 @@ class Sqlite:
 
 class Postgresql:
     """Many writers: each locks the rows of its agents, in the order of their keys."""
+
+    now: ColumnElement[int] = literal_column(
+        "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)", BigInteger
+    )
 
     def ids(self, values: Iterable[str]) -> list[str]:
         """As in Dialect: an array."""

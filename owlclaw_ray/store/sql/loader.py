@@ -1,7 +1,8 @@
 """Loading the working set of a batch with a number of statements that does not depend on its size.
 
 Locks are taken in one order everywhere, which is what excludes deadlocks: the lease, new agents, agents by key, Idempotency-Keys, new
-accounts of budgets, accounts by name, callbacks by id. Deliveries are locked with the Idempotency-Keys.
+accounts of budgets, accounts by name, callbacks by id, new memories, memories by agent, new attempts by id. Deliveries are locked
+with the Idempotency-Keys.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from owlclaw_ray.store.sql.schema import (
     active_run,
     agents,
     approvals,
+    attempts,
     begun_run,
     budget_reservations,
     budgets,
@@ -42,6 +44,7 @@ from owlclaw_ray.store.sql.schema import (
     idempotency_keys,
     journal,
     ledger,
+    memories,
     mergeable_run,
     open_schedule,
     payload_left,
@@ -58,6 +61,7 @@ from owlclaw_ray.store.sql.working_set import (
     AccountRow,
     AgentRow,
     KeyRow,
+    MemoryRow,
     PutRow,
     ReservationRow,
     RunRow,
@@ -176,6 +180,20 @@ class Loader:
         self._locked_lease = dialect.locking(self._lease)
         nobody = {"id": LEASE_ROW, "cluster": "", "generation": 0, "beats": 0}
         self._new_lease = dialect.insert(cluster_lease).values(nobody).on_conflict_do_nothing()
+        nothing = {"version": 0, "change_id": "", "documents": "{}"}
+        self._new_memories = (
+            dialect.insert(memories).values(agent=bindparam("new_agent"), **nothing).on_conflict_do_nothing()
+        )
+        self._memories = dialect.locking(
+            select(*memories.c).where(among(memories.c.agent, "ids")).order_by(memories.c.agent)
+        )
+        self._new_attempts = (
+            dialect.insert(attempts)
+            .values(attempt=bindparam("new_attempt"), named_at=dialect.now, begun=bindparam("new_begun"))
+            .on_conflict_do_nothing()
+        )
+        age = (dialect.now - attempts.c.named_at).label("age")
+        self._attempts = select(attempts.c.attempt, attempts.c.begun, age).where(among(attempts.c.attempt, "ids"))
         self._reservations = reserved.where(among(budget_reservations.c.reservation_id, "ids"))
         self._reservations_of_runs = reserved.where(among(budget_reservations.c.run_id, "ids"))
 
@@ -205,6 +223,14 @@ class Loader:
         self._load_budgets(connection, needs, store)
         callbacks_ = map(CALLBACKS.fact, rows(self._callbacks, needs.callbacks))
         store.callbacks = {each.callback_id: each for each in callbacks_}
+        if needs.memories:
+            connection.execute(self._new_memories, [{"new_agent": key} for key in sorted(needs.memories)])
+            store.memories = {row[0]: MemoryRow(*row) for row in rows(self._memories, needs.memories)}
+        if needs.attempts:
+            new = [{"new_attempt": each, "new_begun": begins} for each, begins in sorted(needs.attempts.items())]
+            connection.execute(self._new_attempts, new)
+            for attempt, begun, age in rows(self._attempts, needs.attempts.keys()):
+                store.attempts[attempt] = max(0, age) / 1_000_000 if begun else None
         if needs.records:
             found = connection.execute(self._records, self._dialect.pairs(needs.records))
             store.records.update((row[0], row[1]) for row in found)

@@ -54,9 +54,13 @@ class RowNeeds(Struct):
     """Approvals to settle: their agents and runs are known only from the store."""
     deliveries: set[str] = field(default_factory=set)
     callbacks: set[str] = field(default_factory=set)
+    memories: set[str] = field(default_factory=set)
+    """Agents whose memories are to be locked, and made if they are new."""
     records: set[tuple[str, str]] = field(default_factory=set)
     """Ledger records, each by its run and its own id."""
 
+    attempts: dict[str, bool] = field(default_factory=dict)
+    """Attempts to make if they are new, each with whether the first command that names it begins it."""
     accounts: dict[str, int | None] = field(default_factory=dict)
     """Accounts that are claimed of, each with when it expires."""
     charged: set[str] = field(default_factory=set)

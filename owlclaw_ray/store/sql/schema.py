@@ -15,6 +15,7 @@ from sqlalchemy import (
     ColumnClause,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Sequence,
     Table,
@@ -318,6 +319,60 @@ cluster_lease = Table(
     Column("beats", BigInteger, nullable=False),
 )
 """Who runs the agents of this database, in one row."""
+
+memories = Table(
+    "memories",
+    metadata,
+    Column("agent", NAME, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("change_id", Text, nullable=False),
+    Column("documents", Text, nullable=False),
+)
+"""The version of each agent's memory, the change that made it, and what there is then: see StoredDocument."""
+
+memory_parts = Table(
+    "memory_parts",
+    metadata,
+    Column("agent", NAME, primary_key=True),
+    Column("document", NAME, primary_key=True),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("content", LargeBinary, nullable=False),
+)
+"""The documents of memories: the parts of each, in the order of the versions that added them, are its text."""
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("attempt", NAME, primary_key=True),
+    Column("named_at", BigInteger, nullable=False),
+    Column("begun", Boolean, nullable=False),
+    Index("attempts_by_age", "named_at"),
+)
+"""Attempts at tool calls, by whoever named them first: who was to run them, or who gave them up."""
+
+artifacts = Table(
+    "artifacts",
+    metadata,
+    Column("agent", NAME, primary_key=True),
+    Column("artifact_id", NAME, primary_key=True),
+    Column("media_type", Text, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("parts", BigInteger, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("stored_at", BigInteger, nullable=False),
+    Index("artifacts_by_agent", "agent", "stored_at"),
+)
+artifact_parts = Table(
+    "artifact_parts",
+    metadata,
+    Column("agent", NAME, primary_key=True),
+    Column("artifact_id", NAME, primary_key=True),
+    Column("part", BigInteger, primary_key=True),
+    Column("stored_at", BigInteger, nullable=False),
+    Column("content", LargeBinary, nullable=False),
+    Index("artifact_parts_by_age", "stored_at"),
+)
+"""The contents of artifacts, and of those of which not all parts are there yet."""
 
 active_run = runs.c.status.in_([QUEUED, RUNNING, WAITING])
 """Spelt as in the index runs_active, which serves it, also together with a narrower condition."""

@@ -188,6 +188,15 @@ class PutRow(Struct, frozen=True):
     at: datetime
 
 
+class MemoryRow(Struct, frozen=True):
+    """The memory of an agent: its version, the change that made it, and its documents as JSON."""
+
+    agent: str
+    version: int
+    change_id: str
+    documents: str
+
+
 LEASE_ROW = 1
 """The id of the one row of the lease."""
 
@@ -229,6 +238,15 @@ class RowChange(IntEnum):
     """Reservations that are no more."""
     RESERVATION = auto()
     LEASE = auto()
+    MEMORY = auto()
+    REPLACED_MEMORY_PARTS = auto()
+    """Documents of memories that are written as a whole: their parts up to the version before go."""
+    NEW_MEMORY_PART = auto()
+    REMOVED_ATTEMPT = auto()
+    ARTIFACT_PART = auto()
+    ARTIFACT = auto()
+    REMOVED_ARTIFACT = auto()
+    """Artifacts, and before which moment they must have been stored to be removed."""
 
 
 RowChanges: TypeAlias = defaultdict[RowChange, dict[Any, Any]]
@@ -256,11 +274,15 @@ class WorkingSet(Struct):
     """Those that commands name, without their bodies."""
     callbacks: dict[str, Callback] = field(default_factory=dict)
     """Those that commands name."""
+    memories: dict[str, MemoryRow] = field(default_factory=dict)
+    """Of those agents whose memories commands name."""
     records: set[tuple[str, str]] = field(default_factory=set)
     """Ledger records that are in the store already, each by its run and its own id."""
     accounts: dict[str, AccountRow] = field(default_factory=dict)
     reservations: dict[str, list[ReservationRow]] = field(default_factory=dict)
     """By their ids."""
+    attempts: dict[str, float | None] = field(default_factory=dict)
+    """How many seconds ago those that commands name began; None for those that never will."""
     free_seqs: deque[int] = field(default_factory=deque)
     lease: ClusterLease = ClusterLease()
     cluster: str = ""
@@ -413,6 +435,20 @@ class WorkingSet(Struct):
     def put_task(self, row: PutRow) -> None:
         """Store a task, new or changed."""
         self.tasks[row.task.task_id] = self.changes[RowChange.TASK][row.task.task_id] = row
+
+    def put_memory(self, row: MemoryRow) -> None:
+        """Store the memory of an agent, which is new or changed."""
+        self.memories[row.agent] = row
+        self.changes[RowChange.MEMORY][row.agent] = (row.version, row.change_id, row.documents, row.agent)
+
+    def add_memory_part(self, agent: str, document: str, version: int, text: bytes, *, replaces: bool) -> None:
+        """Put a text at the end of a document, or in its place."""
+        new = self.changes[RowChange.NEW_MEMORY_PART]
+        if replaces:
+            self.changes[RowChange.REPLACED_MEMORY_PARTS][agent, document] = (agent, document)
+            for key in [key for key in new if key[:2] == (agent, document)]:
+                del new[key]
+        new[agent, document, version] = (agent, document, version, text)
 
     def put_delivery(self, delivery: Delivery) -> None:
         """Store a delivery, in the place of one of the same id."""

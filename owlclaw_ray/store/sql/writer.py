@@ -24,6 +24,9 @@ from owlclaw_ray.store.sql.schema import (
     WAITING,
     agents,
     approvals,
+    artifact_parts,
+    artifacts,
+    attempts,
     blobs,
     budget_reservations,
     budgets,
@@ -33,6 +36,8 @@ from owlclaw_ray.store.sql.schema import (
     journal,
     ledger,
     ledger_heads,
+    memories,
+    memory_parts,
     probes,
     runs,
     schedules,
@@ -46,6 +51,8 @@ from owlclaw_ray.store.sql.working_set import RowChange, RowChanges, WorkingSet
 
 _SWEEP_EVERY, _SWEEP = 500, 1_000
 """After how many new Idempotency-Keys, or reservations, expired keys, or accounts, are removed, and how many at most."""
+_KEPT_ATTEMPTS = 30 * 86_400_000_000
+"""For how long an attempt is known whose host did not live to have it forgotten: longer than any call takes."""
 _KEPT = 7 * 86_400_000_000
 """For how long the account of a window that is over is kept, in microseconds."""
 _NEW_RUN = (
@@ -182,6 +189,20 @@ class Writer:
                 callbacks.c.run_id == bindparam("key", type_=NAME), callbacks.c.status == literal_column("'waiting'")
             )
         )
+        replaced = delete(memory_parts).where(
+            memory_parts.c.agent == bindparam("owner", type_=NAME),
+            memory_parts.c.document == bindparam("name", type_=NAME),
+        )
+
+        def expiring(table: Table) -> RowsStatement:
+            columns = table.c
+            found = delete(table).where(
+                columns.agent == bindparam("owner", type_=NAME),
+                columns.artifact_id == bindparam("key", type_=NAME),
+                columns.stored_at < bindparam("before", type_=columns.stored_at.type),
+            )
+            return RowsStatement(found, ("owner", "key", "before"), engine_dialect)
+
         self._before_ledger: tuple[_Step, ...] = (
             (RowChange.LEASE, updating(cluster_lease, ("cluster", "generation", "beats"), "id"), None),
             (RowChange.NEW_RUN, inserting(runs, _NEW_RUN), _picking(_NEW_RUN)),
@@ -226,18 +247,37 @@ class Writer:
                 updating(budgets, _CHANGED_ACCOUNT, "account"),
                 _picking((*_CHANGED_ACCOUNT, "account")),
             ),
+            (RowChange.MEMORY, updating(memories, ("version", "change_id", "documents"), "agent"), None),
+            (RowChange.REPLACED_MEMORY_PARTS, RowsStatement(replaced, ("owner", "name"), engine_dialect), None),
+            (
+                RowChange.NEW_MEMORY_PART,
+                inserting(memory_parts, ("agent", "document", "version", "content")),
+                None,
+            ),
+            (RowChange.REMOVED_ATTEMPT, removing(attempts.c.attempt), None),
+            (
+                RowChange.ARTIFACT_PART,
+                replacing(artifact_parts, ("agent", "artifact_id", "part", "stored_at", "content")),
+                None,
+            ),
+            (RowChange.ARTIFACT, replacing(artifacts, artifacts.c.keys()), None),
+            (RowChange.REMOVED_ARTIFACT, expiring(artifacts), None),
+            (RowChange.REMOVED_ARTIFACT, expiring(artifact_parts), None),
             (RowChange.SETTLED, removing(budget_reservations.c.reservation_id), None),
             (RowChange.RESERVATION, inserting(budget_reservations, _RESERVATION), _picking(_RESERVATION)),
         )
         self._ledger = inserting(ledger, _RECORD)
         self._heads = replacing(ledger_heads, ("tenant", "writer", "position", "hash"))
         self._keys_since_sweep = self._reservations_since_sweep = 0
+        self._attempts_since_sweep = _SWEEP_EVERY
         expired = select(idempotency_keys.c.key).where(idempotency_keys.c.expires_at < bindparam("now")).limit(_SWEEP)
         self._sweep = delete(idempotency_keys).where(idempotency_keys.c.key.in_(dialect.unlocked(expired)))
         past = (budgets.c.expires_at < bindparam("past")) & (budgets.c.reserved == 0)
         self._sweep_accounts = delete(budgets).where(
             budgets.c.account.in_(dialect.unlocked(select(budgets.c.account).where(past).limit(_SWEEP)))
         )
+        old = select(attempts.c.attempt).where(attempts.c.named_at < dialect.now - _KEPT_ATTEMPTS).limit(_SWEEP)
+        self._sweep_attempts = delete(attempts).where(attempts.c.attempt.in_(dialect.unlocked(old)))
         self._read_heads = dialect.locking(
             select(ledger_heads)
             .where(dialect.among(ledger_heads.c.tenant, "tenants"), ledger_heads.c.writer == name)
@@ -269,6 +309,10 @@ class Writer:
         if changes[RowChange.ACCOUNT] and self._reservations_since_sweep >= _SWEEP_EVERY and store.reserved_at:
             self._reservations_since_sweep = 0
             connection.execute(self._sweep_accounts, {"past": store.reserved_at - _KEPT})
+        self._attempts_since_sweep += len(store.attempts)
+        if store.attempts and self._attempts_since_sweep >= _SWEEP_EVERY:
+            self._attempts_since_sweep = 0
+            connection.execute(self._sweep_attempts)
 
     def _chain(self, connection: Connection, records: Sequence[LedgerRecord]) -> None:
         tenants = {record.tenant for record in records}

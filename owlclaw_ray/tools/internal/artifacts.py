@@ -12,7 +12,7 @@ from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinitio
 from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import ArtifactId
-from owlclaw_ray.tools.artifacts import ArtifactFolder
+from owlclaw_ray.tools.artifact_home import ArtifactHome
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.internal.parts import PART_BYTES, Part
 from owlclaw_ray.tools.large_output import INLINE_LIMIT
@@ -32,7 +32,7 @@ class ArtifactTools:
 
     source: ClassVar[str] = "the artifact tools"
 
-    def __init__(self, artifacts: ArtifactFolder) -> None:
+    def __init__(self, artifacts: ArtifactHome) -> None:
         self._artifacts = artifacts
 
     @staticmethod

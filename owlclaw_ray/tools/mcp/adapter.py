@@ -14,10 +14,10 @@ from owlclaw_ray.domain.artifact import BINARY, ENDINGS, Artifact
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import Effect, ToolDefinition, ToolResult
 from owlclaw_ray.domain.tool_call import ToolInvocation
-from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.errors import ArtifactTooLargeError, RetryableError, RuntimeUnavailableError
 from owlclaw_ray.ids import ArtifactId, derived_id
 from owlclaw_ray.tools.arguments import Arguments, as_object
-from owlclaw_ray.tools.artifacts import ArtifactFolder
+from owlclaw_ray.tools.artifact_home import ArtifactHome
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.large_output import ARTIFACT_BYTES
 from owlclaw_ray.tools.mcp.api import McpCall, McpProblem, McpServerAccess, McpTrouble
@@ -116,7 +116,7 @@ class McpTools:
     own_errors = frozenset({"uncertain", "tool_not_available"})
 
     def __init__(
-        self, servers: McpServerAccess, artifacts: ArtifactFolder | None, monotonic: Callable[[], float]
+        self, servers: McpServerAccess, artifacts: ArtifactHome | None, monotonic: Callable[[], float]
     ) -> None:
         self._servers, self._artifacts, self._monotonic = servers, artifacts, monotonic
         self._known = _KnownTools()
@@ -207,6 +207,6 @@ class McpTools:
         kind = media_type if media_type in ENDINGS else BINARY
         try:
             self._artifacts.put(invocation.agent, Artifact(artifact_id, kind, content))
-        except OSError:
+        except (OSError, RetryableError, ArtifactTooLargeError):
             return None
         return {"artifact_id": artifact_id, "size_bytes": len(content)}

@@ -4,6 +4,7 @@ import getpass
 import json
 import stat
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -164,44 +165,99 @@ def test_an_editor_that_is_not_there_is_named(owlclaw: Run, memories: list[Memor
     assert (result.exit_code, "'no-such-editor': cannot be run" in result.output) == (1, True)
 
 
+TEXT = "# Memory\n\n## mem_1 · 2026-11-03T09:30:00+00:00\n\nold 机器很闲\n\n---\n".encode()
+NEW = "\n## mem_9 · 2026-11-03T10:00:00+00:00\n\n新的\n\n---\n".encode()
+
+
 @pytest.fixture
-def memory_file(tmp_path):
-    path = tmp_path / ".owlclaw" / "agents" / "default" / "shop%3Anorth" / "MEMORY.md"
-    path.parent.mkdir(parents=True)
-    path.write_text("# Memory\n\n## mem_1 · 2026-11-03T09:30:00+00:00\n\nold\n\n---\n")
-    return path
+def texts(runtime: MemoryRuntime, tmp_path, monkeypatch) -> dict[AgentRef, bytes]:
+    monkeypatch.chdir(tmp_path)
+    runtime.memory.texts[ASSISTANT] = TEXT
+    return runtime.memory.texts
 
 
-def test_the_whole_file_is_edited_without_a_server(cli: Run, memory_file, editor):
+def test_the_whole_text_is_edited(owlclaw: Run, texts, editor):
     editor('sed -i s/old/new/ "$file"')
 
-    result = cli("memory", "edit", "shop:north")
+    result = owlclaw("memory", "edit", "assistant")
 
-    assert (result.exit_code, "\nnew\n" in memory_file.read_text()) == (0, True)
-
-
-def test_what_the_agent_remembers_while_the_file_is_open_is_kept(cli: Run, memory_file, editor):
-    editor(f'sed -i s/old/new/ "$file"; echo "## mem_2" >> "{memory_file}"')
-
-    assert cli("memory", "edit", "shop:north").exit_code == 0
-    assert "\nnew\n" in memory_file.read_text()
-    assert memory_file.read_text().endswith("## mem_2\n")
+    assert (result.exit_code, result.output) == (0, "wrote MEMORY.md\n")
+    assert texts[ASSISTANT] == TEXT.replace(b"old", b"new")
+    editor("true")
+    assert owlclaw("memory", "edit", "assistant").output == "nothing was changed\n"
 
 
-def test_a_file_that_somebody_else_rewrote_is_not_replaced(cli: Run, memory_file, editor):
-    editor(f'sed -i s/old/new/ "$file"; echo rewritten > "{memory_file}"')
+def changes_when_it_was_read(runtime: MemoryRuntime, monkeypatch, now: bytes) -> None:
+    """Have MEMORY.md say something else as soon as it was read."""
+    read = runtime.memory.text
 
-    result = cli("memory", "edit", "shop:north")
+    async def text(agent):
+        found = await read(agent)
+        monkeypatch.setattr(runtime.memory, "text", read)
+        runtime.memory.texts[agent] = now
+        return found
+
+    monkeypatch.setattr(runtime.memory, "text", text)
+
+
+def test_what_the_agent_remembers_while_the_text_is_open_is_kept(
+    owlclaw: Run, runtime: MemoryRuntime, texts, editor, monkeypatch
+):
+    editor('sed -i s/old/new/ "$file"')
+    changes_when_it_was_read(runtime, monkeypatch, TEXT + NEW)
+
+    assert owlclaw("memory", "edit", "assistant").exit_code == 0
+    assert texts[ASSISTANT] == TEXT.replace(b"old", b"new") + NEW
+
+
+def test_a_text_that_somebody_else_rewrote_is_not_replaced_and_what_was_written_is_kept(
+    owlclaw: Run, runtime: MemoryRuntime, texts, editor, monkeypatch
+):
+    editor('sed -i s/old/new/ "$file"')
+    Path("MEMORY.edited.md").write_text("of another time")
+    changes_when_it_was_read(runtime, monkeypatch, b"rewritten\n")
+
+    result = owlclaw("memory", "edit", "assistant")
 
     assert result.exit_code == 1
-    assert "MEMORY.edited.md" in result.output
-    assert memory_file.read_text() == "rewritten\n"
-    assert "\nnew\n" in memory_file.with_name("MEMORY.edited.md").read_text()
+    assert "MEMORY.md was changed meanwhile and stays as it is" in result.output
+    assert "What you wrote is in MEMORY.edited2.md" in result.output
+    assert texts[ASSISTANT] == b"rewritten\n"
+    assert Path("MEMORY.edited2.md").read_bytes() == TEXT.replace(b"old", b"new")
+    assert Path("MEMORY.edited.md").read_text() == "of another time"
 
 
-def test_an_agent_without_a_file_has_nothing_to_edit(cli: Run, editor):
-    editor("true")
-    assert "MEMORY.md: does not exist" in cli("memory", "edit", "nobody").output
+def test_a_text_is_exported_and_imported(owlclaw: Run, texts, tmp_path, memories: list[Memory]):
+    assert owlclaw("memory", "export", "assistant").stdout_bytes == TEXT
+    exported = owlclaw("memory", "export", "assistant", "copy.md")
+    assert (exported.exit_code, exported.stdout) == (0, "")
+    assert (tmp_path / "copy.md").read_bytes() == TEXT
+
+    (tmp_path / "copy.md").write_bytes(TEXT + NEW)
+    imported = owlclaw("memory", "import", "assistant", "copy.md")
+
+    assert (imported.exit_code, imported.stdout) == (0, "wrote MEMORY.md\n")
+    assert "an older copy; what it lacked was put back: mem_2" in imported.stderr.replace("\n", " ")
+    assert texts[ASSISTANT] == TEXT + NEW
+
+
+def test_a_text_that_is_too_large_is_refused(owlclaw: Run, texts, tmp_path):
+    (tmp_path / "copy.md").write_bytes(b"x" * 5_001)
+
+    refused = owlclaw("memory", "import", "assistant", "copy.md")
+
+    assert refused.exit_code == 1
+    assert "MEMORY.md would have 5,001 bytes, more than 5,000" in refused.output
+    assert texts[ASSISTANT] == TEXT
+
+
+def test_files_that_cannot_be_read_or_written_are_named(owlclaw: Run, texts):
+    missing = owlclaw("memory", "import", "assistant", "nothing.md")
+    folder = owlclaw("memory", "export", "assistant", ".")
+
+    assert (missing.exit_code, folder.exit_code) == (1, 1)
+    assert "nothing.md: cannot be read: No such file" in missing.output
+    assert ".: cannot be written: Is a directory" in folder.output
 
 
 def test_the_ledger_learns_which_user_changes_memories(

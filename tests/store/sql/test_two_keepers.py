@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from itertools import chain
 
+import asyncpg
 import pytest
 from msgspec.structs import replace
 
@@ -20,12 +21,15 @@ from owlclaw_ray.store.commands import (
     AppendLedger,
     ApprovalClosed,
     ApprovalSettled,
+    AttemptBegun,
+    BeginAttempt,
     CallbackStored,
     CancelRun,
     ChangeCallback,
     ClaimRun,
     CreateSchedule,
     NothingQueued,
+    RevokeAttempt,
     RunAccepted,
     RunClaimed,
     RunFinished,
@@ -240,3 +244,31 @@ async def test_racing_changes_of_one_callback_are_made_one_after_another(keepers
     assert sum(isinstance(each, CallbackStored) for each in outcomes) == 1
     (stored,) = await keepers[1].read(CallbackFilter(AGENT.tenant))
     assert outcomes[changes.index(stored)] == CallbackStored()
+
+
+async def test_of_a_worker_that_begins_an_attempt_and_a_host_that_gives_it_up_one_is_first(keepers):
+    worker, host = keepers
+    attempts = [f"try_{at}" for at in range(60)]
+
+    answers = await asyncio.gather(
+        *(worker.apply([BeginAttempt(each)]) for each in attempts),
+        *(host.apply([RevokeAttempt(each)]) for each in reversed(attempts)),
+    )
+
+    begun = {each: isinstance(answers[at][0], AttemptBegun) for at, each in enumerate(attempts)}
+    lost = {each: isinstance(answers[60 + at][0], AttemptBegun) for at, each in enumerate(reversed(attempts))}
+    assert begun == lost
+    assert set(begun.values()) == {True, False}
+
+
+async def test_attempts_older_than_thirty_days_are_removed_with_the_next_that_begin(keepers, postgres_url):
+    await keepers[0].apply([BeginAttempt("try_old"), BeginAttempt("try_new")])
+    connection = await asyncpg.connect(postgres_url)
+    aged = "UPDATE attempts SET named_at = named_at - 31::bigint * 86400000000 WHERE attempt = 'try_old'"
+    await connection.execute(aged)
+
+    await keepers[1].apply([BeginAttempt("try_next")])
+
+    left = {row["attempt"] for row in await connection.fetch("SELECT attempt FROM attempts")}
+    await connection.close()
+    assert left == {"try_new", "try_next"}

@@ -1,0 +1,77 @@
+"""Memories in the database, on the working set: a version for all documents of an agent, and the parts that each was changed by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from sqlalchemy import Connection, and_, or_, select
+
+from owlclaw_ray.domain.memory import StoredDocument
+from owlclaw_ray.store.commands import ChangeMemories, MemoriesChanged, MemoriesStored
+from owlclaw_ray.store.queries import AgentMemory, DocumentText, MemoryOfAgent
+from owlclaw_ray.store.sql.codec import agent_key
+from owlclaw_ray.store.sql.command_registry import applies
+from owlclaw_ray.store.sql.queries import reads
+from owlclaw_ray.store.sql.row_needs import RowNeeds
+from owlclaw_ray.store.sql.schema import memories, memory_parts
+from owlclaw_ray.store.sql.working_set import MemoryRow, WorkingSet
+
+
+def _need_memory(needs: RowNeeds, command: ChangeMemories) -> None:
+    needs.memories.add(agent_key(command.agent))
+
+
+@applies(ChangeMemories, needs=_need_memory)
+def change_memories(store: WorkingSet, command: ChangeMemories) -> MemoriesStored | MemoriesChanged:
+    """Change the documents, if nobody else changed the memory."""
+    key = agent_key(command.agent)
+    row = store.memories[key]
+    if row.version and row.change_id == command.change_id:
+        return MemoriesStored(row.version)
+    if row.version != command.expected:
+        return MemoriesChanged(row.version)
+    version, documents = row.version + 1, _documents(row.documents)
+    for change in command.changes:
+        before = documents.get(change.document)
+        begun, size = (before.begun, before.size) if change.appended and before is not None else (version, 0)
+        documents[change.document] = StoredDocument(begun, version, size + len(change.text), command.at)
+        store.add_memory_part(key, change.document, version, change.text, replaces=begun == version)
+    store.put_memory(MemoryRow(key, version, command.change_id, msgspec.json.encode(documents).decode()))
+    return MemoriesStored(version)
+
+
+@reads(MemoryOfAgent)
+def _read_memory(connection: Connection, query: MemoryOfAgent) -> AgentMemory:
+    """One statement, so that the parts are those of the version."""
+    wanted = [
+        (memory_parts.c.document == name) & (memory_parts.c.version > after) for name, after in query.after.items()
+    ]
+    parts = and_(memory_parts.c.agent == memories.c.agent, or_(*wanted)) if wanted else memory_parts.c.version < 0
+    found = (
+        select(memories.c.version, memories.c.documents, memory_parts.c.document, memory_parts.c.content)
+        .select_from(memories.outerjoin(memory_parts, parts))
+        .where(memories.c.agent == agent_key(query.agent))
+        .order_by(memory_parts.c.document, memory_parts.c.version)
+    )
+    rows = connection.execute(found).all()
+    if not rows:
+        return AgentMemory(0, {}, {})
+    documents = _documents(rows[0].documents)
+    texts: dict[str, list[bytes]] = {name: [] for name in query.after if name in documents}
+    for row in rows:
+        if row.document is not None:
+            texts[row.document].append(row.content)
+    return AgentMemory(
+        rows[0].version,
+        documents,
+        {
+            name: DocumentText(b"".join(each), whole=documents[name].begun > query.after[name])
+            for name, each in texts.items()
+        },
+    )
+
+
+def _documents(text: str) -> dict[str, StoredDocument]:
+    found: Mapping[str, StoredDocument] = msgspec.json.decode(text, type=dict[str, StoredDocument])
+    return dict(found)
