@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from actors import fleet_nodes
 from actors.fleet_nodes import FleetNodes, RayNode
 from actors.remote import DIRECTORY, KEEPER, ROOT, SCHEDULER, ProcessLocation
+from owlclaw_ray.domain.node import LeaseView, NodeState
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.runtime.nodes import LeaseView, NodeState
 from tests.actors.plans import plan_in
 from tests.serve.double import node_view
 
