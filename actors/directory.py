@@ -19,6 +19,7 @@ from actors.remote import AgentHandle, calls
 from actors.remote_actor import RemoteActor, plain
 from actors.secrets import take_over
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
+from owlclaw_ray.domain.node import LeaseView
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.file_threads import in_file_thread
@@ -27,7 +28,6 @@ from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.placement.directory import Directory
 from owlclaw_ray.placement.growth import Growth
 from owlclaw_ray.placement.lease import RENEW_SECONDS, LeaseHolder
-from owlclaw_ray.runtime.nodes import LeaseView
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, views_of
 
 _TIMEOUT_IN_HEARTBEATS = 3

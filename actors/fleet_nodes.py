@@ -29,9 +29,9 @@ from actors.remote import (
     registered,
 )
 from actors.tool_task import slot_resources
+from owlclaw_ray.domain.node import ClusterView, NodeClock, NodeState, NodeView, Slots
 from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.runtime.nodes import ClusterView, NodeClock, NodeState, NodeView, Slots
 
 ANSWER_SECONDS = 4.0
 """What a root has for its report; the things in it that may hang have less."""

@@ -19,13 +19,14 @@ import ray
 
 from actors.node_variables import shared_variables
 from actors.nodes import used_memory
-from actors.plan import RuntimePlan
+from actors.plan import RuntimePlan, WorkerPlan
 from actors.remote import KEEPER, AgentHandle, NamedActor, calls
+from owlclaw_ray.domain.memory import MemoryHomeKind
+from owlclaw_ray.domain.node import PID_FILE, Disk, NodeLoad, NodeReport, Versions
 from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.ids import DEFAULT_TENANT, RunId
 from owlclaw_ray.kernel.file_threads import in_file_thread
 from owlclaw_ray.placement.host import HostStatus
-from owlclaw_ray.runtime.nodes import Disk, NodeLoad, NodeReport, Versions
 from owlclaw_ray.store.queries import RunById
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _READS = 5
 _ANSWER_SECONDS = 1.5
 """For each thing that may hang: a host, the store, a file system. All are asked at once."""
 _MAX_FILES = 5_000
+_DIGITS = 16
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv", "site-packages"})
 
 R = TypeVar("R")
@@ -67,11 +69,12 @@ class NodeInspector:
         """Return everything; `salt` goes into the hashes of secrets, so that only answers to one question can be compared."""
         node: Any = ray._private.worker.global_worker.node  # noqa: SLF001 - no public name
         worker = self._plan.worker
-        load, data_dir, ray_dir, application = await asyncio.gather(
+        load, data_dir, ray_dir, application, server_file = await asyncio.gather(
             self.load(hosts),
             _disk(worker.data_dir),
             _disk(node.get_temp_dir_path()),
             _in_time(in_file_thread(application_hash, worker.app_folder, worker.agents_dir, worker.data_dir)),
+            _in_time(in_file_thread(file_hash, Path(worker.data_dir) / PID_FILE)),
         )
         return NodeReport(
             versions=Versions(
@@ -86,10 +89,23 @@ class NodeInspector:
             load=load,
             variables=shared_variables(os.environ, salt),  # noqa: TID251 - what the node was started with
             application=application or "",
+            shared_files=needs_shared_files(worker),
+            server_file=server_file or "",
         )
 
     async def _read(self) -> object:
         return await self._keeper.call.read(RunById(DEFAULT_TENANT, RunId("")))
+
+
+def needs_shared_files(plan: WorkerPlan) -> bool:
+    """Return whether anything that other nodes need is a file in the data folder."""
+    in_files = plan.memory_home is MemoryHomeKind.FILES
+    return in_files or not plan.stored_attempts or plan.stored_artifact_bytes is None
+
+
+def file_hash(path: Path) -> str:
+    """Return a hash of a file's content; raises OSError."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:_DIGITS]
 
 
 async def read_latency(
@@ -126,7 +142,7 @@ def application_hash(app_folder: str, agents_dir: str, data_dir: str) -> str:
     digest = hashlib.sha256()
     for name, path in sorted((_name(path, roots), path) for path in files):
         digest.update(name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:16] if files else ""
+    return digest.hexdigest()[:_DIGITS] if files else ""
 
 
 def _name(path: Path, roots: Iterable[Path]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from owlclaw_ray.runtime.nodes import NodeVariable
+from owlclaw_ray.domain.node import NodeVariable
 
 _DIGITS = 12
 

@@ -52,11 +52,11 @@ from actors.remote import (
 from actors.remote_actor import RemoteActor, plain
 from actors.scheduler import SchedulerActor
 from actors.tool_task import call_memory, warm_workers
+from owlclaw_ray.domain.node import NodeLoad, NodeReport
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.runtime.nodes import NodeLoad, NodeReport
 
 _STARTUP_SECONDS = 60.0
 _SERVE = "serve"

@@ -9,9 +9,10 @@ from pathlib import Path
 import psutil
 from msgspec import Struct
 
+from owlclaw_ray.domain.node import PID_FILE
 from owlclaw_ray.errors import ConfigurationError, Problem
 
-NAME = "owlclaw.pid"
+NAME = PID_FILE
 _CLOCK_SLACK_SECONDS = 2.0
 
 

@@ -28,6 +28,7 @@ from owlclaw_ray.domain.json import JsonText, JsonValue
 from owlclaw_ray.domain.ledger import ChainedRecord, NotedHead
 from owlclaw_ray.domain.lineage import ChildRole
 from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
+from owlclaw_ray.domain.node import ClusterView
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.schedule import Backfill, Schedule, Tick
 from owlclaw_ray.domain.score import Score
@@ -38,7 +39,6 @@ from owlclaw_ray.domain.webhook import Delivery, WebhookSource
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.runtime.api import AgentView, LedgerVerification
-from owlclaw_ray.runtime.nodes import ClusterView
 from owlclaw_ray.schedules.api import Alarm
 from owlclaw_ray.store.commands import DeliveryStored, RunAccepted
 from owlclaw_ray.store.queries import LedgerChain, LedgerPlace

@@ -14,6 +14,7 @@ from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStat
 from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, NotedHead, NotedHeads
+from owlclaw_ray.domain.node import ClusterView
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.score import Judgement, Score, score_of
 from owlclaw_ray.domain.skill import Skill
@@ -35,7 +36,6 @@ from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.memory.runtime_memory import AgentMemories, IndexedMemory, MemoryLedger
 from owlclaw_ray.runs.submissions import Dispatcher, Submission, Submissions, is_scripted
-from owlclaw_ray.runtime.nodes import ClusterView, no_cluster
 from owlclaw_ray.schedules.api import Alarm
 from owlclaw_ray.schedules.timetable import Timetable
 from owlclaw_ray.store.api import QueryStore, Store
@@ -118,6 +118,11 @@ class TriggerRequest(Struct, frozen=True):
     admission: Admission = ENQUEUED
     idempotency_key: str | None = None
     body_hash: str = ""
+
+
+async def no_cluster() -> ClusterView:
+    """Return what a runtime without Ray has: no nodes."""
+    return ClusterView()
 
 
 async def refuse_score(score: Score) -> None:

@@ -90,6 +90,10 @@ class _UsualValues:
         counts = Counter(map(value, self._reports))
         return counts.most_common(1)[0][0]
 
+    def head(self, value: Callable[[wire.NodeReport], str]) -> str:
+        """Return the head's value, if the head answers."""
+        return value(self._reports[0])
+
 
 def _check_node(node: wire.Node, usual: _UsualValues) -> Iterator[CheckFinding]:
     subject = f"node {node['name']}"
@@ -106,6 +110,12 @@ def _check_node(node: wire.Node, usual: _UsualValues) -> Iterator[CheckFinding]:
     yield from _versions(subject, report, usual)
     yield from _variables(subject, report, usual)
     yield from _application(subject, report, usual)
+    if report["shared_files"] and report["server_file"] != usual.head(lambda each: each["server_file"]):
+        yield fail(
+            subject,
+            f"its {report['data_dir']['path']} is not the folder of the head: agents there lack their memories and artifacts",
+            "mount the same file system there, or set memory.home to database",
+        )
     yield from _store(subject, report["load"])
     yield from _disks(subject, report)
     if report["load"]["memory_used"] > _FULL_MEMORY:

@@ -74,6 +74,7 @@ def check_project(folder: Path, environ: Mapping[str, str], *, probed: bool = Fa
         yield warn("data_dir", f"other users can enter {settings.data_dir} ({rights})", fix)
     yield from _store(settings)
     yield _port(settings)
+    yield from _standby(settings)
 
 
 def _application(settings: Settings, usable: list[OwlClaw], *, known: bool) -> Iterator[CheckFinding]:
@@ -363,6 +364,20 @@ def _store_at_rest(settings: Settings) -> Iterator[CheckFinding]:
             what = f"triggers that keep the ledger append-only had been dropped or changed: {', '.join(restored)}"
             yield warn("store", what, "they were restored, if that is allowed; check with: owlclaw ledger verify")
         yield ok("store", f"{location.shown} opens{checked}")
+
+
+def _standby(settings: Settings) -> Iterator[CheckFinding]:
+    """Yield for which cluster the runtime that runs stands by, if it does."""
+    from owlclaw_ray.client import SyncClient
+    from serve import pid_file
+
+    with suppress(OwlClawError):  # a runtime that does not answer is a finding of others
+        running = pid_file.read(settings.data_dir)
+        if running is not None and running.process() is not None:
+            with SyncClient(running.url, timeout=_ANSWER_SECONDS) as client:
+                health = client.health()
+            if health["standby"]:
+                yield ok("lease", f"the runtime stands by: {health['holder']} runs the agents of the store")
 
 
 def _port(settings: Settings) -> CheckFinding:

@@ -12,12 +12,12 @@ from actors.fleet_metrics import FleetMetrics
 from actors.fleet_nodes import RayNode
 from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, ROOT, SCHEDULER
 from actors.scheduler import SchedulerCounts
+from owlclaw_ray.domain.node import LeaseView, NodeLoad
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.models.provider_slots import SlotCounts
-from owlclaw_ray.runtime.nodes import LeaseView, NodeLoad
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts
 from owlclaw_ray.store.queries import ActiveRunCounts, PendingCallbackCount
 from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from actors import node_report
 from actors.environment import node_environment
 from actors.fleet_nodes import RayNode, clock_of, node_names
-from actors.node_report import application_hash, read_latency
+from actors.node_report import application_hash, needs_shared_files, read_latency
 from actors.node_variables import SHARED_VARIABLES, shared_variables
+from owlclaw_ray.domain.memory import MemoryHomeKind
+from owlclaw_ray.domain.node import NodeClock
 from owlclaw_ray.errors import StoreUnavailableError
-from owlclaw_ray.runtime.nodes import NodeClock
+from tests.actors.plans import plan_in
 
 
 def ray_node(node_id, host, *, alive=True):
@@ -90,6 +93,21 @@ def test_the_hash_of_an_application_is_that_of_its_files_wherever_they_are(tmp_p
     assert application("four", **{"shop.py": "a = 2"}) != one
     assert application("five", **{"agents/clerk/SOUL.md": "Be quick."}) != one
     assert application_hash(str(tmp_path / "absent"), str(tmp_path / "absent/agents"), "") == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "needed"),
+    [
+        ({}, False),
+        ({"memory_home": MemoryHomeKind.FILES}, True),
+        ({"stored_attempts": False}, True),
+        ({"stored_artifact_bytes": None}, True),
+    ],
+)
+def test_the_data_folder_must_be_shared_if_anything_that_others_need_is_a_file_in_it(changes, needed):
+    stored = {"memory_home": MemoryHomeKind.DATABASE, "stored_attempts": True, "stored_artifact_bytes": 1}
+
+    assert needs_shared_files(replace(plan_in().worker, **(stored | changes))) is needed
 
 
 def test_nodes_are_called_as_their_machines_where_these_have_one():

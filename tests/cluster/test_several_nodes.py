@@ -143,6 +143,7 @@ def test_a_node_is_killed_in_the_middle_of_many_runs_and_none_is_lost_or_repeate
         with ThreadPoolExecutor(8) as pool:
             accepted = list(pool.map(lambda number: client.submit(f"crowd:{number % 40}"), range(80)))
         keepers = len(fleet.processes("KeeperActor"))
+        before = client.nodes()
         while len((fleet.folder / "effects").read_text().splitlines()) < 20:
             client.runs()
 
@@ -152,6 +153,13 @@ def test_a_node_is_killed_in_the_middle_of_many_runs_and_none_is_lost_or_repeate
             for _ in client.events(each["run_id"]):
                 pass
         runs = [client.run(each["run_id"], events=True) for each in accepted]
+        after, readiness = client.nodes(), client.health()
+        told = [after]
+        while "lost" not in {node["state"] for node in after["nodes"]}:
+            after = client.nodes()
+            told.append(after)
+        numbers = client.metrics()
+        checked, _ = fleet.command("doctor", "--cluster").communicate(timeout=90)
     fleet.down()
 
     effects = (fleet.folder / "effects").read_text().splitlines()
@@ -162,6 +170,15 @@ def test_a_node_is_killed_in_the_middle_of_many_runs_and_none_is_lost_or_repeate
         if event["kind"] == "tool_finished" and (event["data"].get("error") or {}).get("type") == "uncertain"
     ]
     assert keepers == 3
+    check_nodes(before["nodes"], after["nodes"])
+    assert all([node["state"] for node in each["nodes"]].count("active") == 2 for each in told)
+    assert before["lease"]["held"]
+    assert readiness["standby"] is False
+    assert numbers.count("owlclaw_node_up{") == 2
+    assert "owlclaw_cluster_lease_held 1.0" in numbers
+    assert "lease: this cluster" in checked
+    assert "was lost" in checked
+    assert "FAIL" not in checked
     assert {run["status"] for run in runs} == {"completed"}
     assert any(event["kind"] == "run_resumed" for run in runs for event in run["events"])
     assert len(effects) == len(set(effects))
@@ -170,6 +187,27 @@ def test_a_node_is_killed_in_the_middle_of_many_runs_and_none_is_lost_or_repeate
     for _, of_one in groupby(by_agent, key=lambda run: run["agent"]):
         assert all(a["finished_at"] <= b["started_at"] for a, b in pairwise(of_one))
     assert asyncio.run(problems_of_the_ledger(fleet.store_url)) == []
+
+
+def check_nodes(before, after):
+    """Three nodes have everything; of the one that was killed it is told that it was lost."""
+    assert [node["state"] for node in before] == ["active"] * 3
+    assert [node["head"] for node in before].count(True) == 1
+    for node in before:
+        assert {slots["name"]: slots["total"] for slots in node["slots"]} == slot_resources(ToolSlots(2))
+        assert {"root", "keeper", "gateway"} <= {*node["parts"]}
+        assert node["report"]["load"]["store_seconds"] > 0
+        assert abs(node["clock"]["skew"]) <= node["clock"]["uncertainty"] + 0.01
+        assert node["report"]["data_dir"]["total"] > 0
+        assert node["report"]["ray_dir"]["total"] > 0
+    assert len({node["report"]["application"] for node in before} - {""}) == 1
+    assert len({node["report"]["server_file"] for node in before} - {""}) == 1
+    assert sum(node["report"]["load"]["agents"] for node in before) > 0
+    parts = [part for node in before for part in node["parts"]]
+    assert (parts.count("directory"), parts.count("scheduler")) == (1, 1)
+    [lost] = [node for node in after if node["state"] == "lost"]
+    assert lost["node_id"] in {node["node_id"] for node in before}
+    assert [node["state"] for node in after if node != lost] == ["active"] * 2
 
 
 async def problems_of_the_ledger(store_url):

@@ -18,6 +18,19 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, LedgerKind, LedgerRecord, NotedHead
 from owlclaw_ray.domain.memory import Memory, MemoryStats, MemoryTextVersion, Recall, ScoredMemory, ScoreParts
+from owlclaw_ray.domain.node import (
+    ClusterView,
+    Disk,
+    LeaseView,
+    NodeClock,
+    NodeLoad,
+    NodeReport,
+    NodeState,
+    NodeVariable,
+    NodeView,
+    Slots,
+    Versions,
+)
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.score import Judgement, Score, score_of
 from owlclaw_ray.domain.skill import Skill
@@ -53,19 +66,6 @@ from owlclaw_ray.ids import (
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runs.submissions import Submission
 from owlclaw_ray.runtime.api import AgentView, Health, LedgerVerification, Runtime, TriggerRequest
-from owlclaw_ray.runtime.nodes import (
-    ClusterView,
-    Disk,
-    LeaseView,
-    NodeClock,
-    NodeLoad,
-    NodeReport,
-    NodeState,
-    NodeVariable,
-    NodeView,
-    Slots,
-    Versions,
-)
 from owlclaw_ray.schedules.api import Alarm
 from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.timetable import Timetable
@@ -275,6 +275,8 @@ def node_view(name: str = "alpha", **changes: object) -> NodeView:
         load=replace(load, **{key: changes.pop(key) for key in {*load.__struct_fields__} & changes.keys()}),
         variables=(NodeVariable("RAY_AUTH_MODE", "token"), NodeVariable("RAY_AUTH_TOKEN", "hash 1")),
         application="9c1e",
+        shared_files=False,
+        server_file="77d0",
     )
     report = replace(report, **{key: changes.pop(key) for key in {*report.__struct_fields__} & changes.keys()})
     view = NodeView(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from owlclaw_ray.domain.node import NodeLoad, Slots
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.models.provider_slots import SlotCounts
-from owlclaw_ray.runtime.nodes import NodeLoad, Slots
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts
 from owlclaw_ray.telemetry.metrics.api import MetricFamily, Sample
 from owlclaw_ray.telemetry.trace_export import ExportCounts

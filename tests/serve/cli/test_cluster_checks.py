@@ -7,7 +7,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from owlclaw_ray.runtime.nodes import (
+from owlclaw_ray.domain.node import (
     ClusterView,
     Disk,
     LeaseView,
@@ -71,6 +71,7 @@ RAY_260, RAY_261 = (Versions("3.11.9", ray, "1.0.0", "Linux x86_64") for ray in 
         ({"memory_used": 0.97}, Level.WARN, "97% of its memory is used"),
         ({"application": ""}, Level.FAIL, "finds neither definitions nor Python files"),
         ({"application": "other"}, Level.WARN, "has other definitions or other Python files"),
+        ({"shared_files": True, "server_file": ""}, Level.FAIL, "is not the folder of the head"),
         ({"parts": ("root", "gateway")}, Level.FAIL, "has no keeper"),
         ({"state": NodeState.DRAINING, "problem": "Ray drains it"}, Level.WARN, "leaves: Ray drains it"),
         ({"state": NodeState.JOINING, "report": None, "clock": None}, Level.WARN, "joins"),
@@ -90,6 +91,10 @@ def test_a_node_that_differs_or_lacks_something_is_told_with_how_to_mend_it(chan
     assert (found_level, subject) == (level, "node beta")
     assert told in message
     assert fix
+
+
+def test_a_data_folder_of_its_own_is_no_fault_where_nothing_in_it_is_shared():
+    assert {each[0] for each in found(node_view("beta", shared_files=False, server_file=""))} == {Level.OK}
 
 
 def test_a_clock_that_is_off_by_less_than_is_known_of_it_is_not_told():

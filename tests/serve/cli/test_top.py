@@ -4,11 +4,11 @@ import pytest
 from rich.console import Console
 
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.node import NodeLoad, Slots
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.errors import NotFoundError, RuntimeUnavailableError
 from owlclaw_ray.ids import RecordId, RunId
 from owlclaw_ray.models.provider_slots import SlotCounts
-from owlclaw_ray.runtime.nodes import NodeLoad, Slots
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts
 from owlclaw_ray.store.commands import AppendLedger, LedgerAppended, RunFinished
 from owlclaw_ray.telemetry.metrics import gauges

@@ -8,11 +8,11 @@ import re
 import pytest
 
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.node import NodeLoad, Slots
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import Tick, TickOutcome
 from owlclaw_ray.ids import FiringId, RecordId, RunId, ScheduleId
 from owlclaw_ray.models.provider_slots import SlotCounts
-from owlclaw_ray.runtime.nodes import NodeLoad, Slots
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts
 from owlclaw_ray.store.commands import (
     AppendLedger,

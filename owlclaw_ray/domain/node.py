@@ -6,6 +6,9 @@ from enum import Enum
 
 from msgspec import Struct
 
+PID_FILE = "owlclaw.pid"
+"""In the data folder: which process serves this data, and where."""
+
 
 class NodeState(Enum):
     """How a node takes part."""
@@ -75,6 +78,10 @@ class NodeReport(Struct, frozen=True):
     variables: tuple[NodeVariable, ...]
     application: str
     """A hash of the definitions and of the application's Python files; empty if its folder is not there, or does not answer."""
+    shared_files: bool
+    """Whether memories, artifacts or attempts are files in the data folder, which then must be the same one on all nodes."""
+    server_file: str
+    """A hash of what the server wrote of itself into the data folder, as it is seen there; empty if there is nothing."""
 
 
 class NodeClock(Struct, frozen=True):
@@ -130,8 +137,3 @@ class ClusterView(Struct, frozen=True):
 
     nodes: tuple[NodeView, ...] = ()
     lease: LeaseView | None = None
-
-
-async def no_cluster() -> ClusterView:
-    """Return what a runtime without Ray says."""
-    return ClusterView()

@@ -1,0 +1,154 @@
+"""What is told of nodes that do not answer; the actors are stand-ins, for Ray has no part in it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from actors import fleet_nodes
+from actors.fleet_nodes import FleetNodes, RayNode
+from actors.remote import DIRECTORY, KEEPER, ROOT, SCHEDULER, ProcessLocation
+from owlclaw_ray.domain.node import LeaseView, NodeState
+from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.kernel.system_clock import SystemClock
+from tests.actors.plans import plan_in
+from tests.serve.double import node_view
+
+SLOTS = {"tool_slots": 8.0, "CPU": 4.0}
+ALPHA = RayNode(
+    "a", "alpha", "10.0.0.1", True, SLOTS | {"node:__internal_head__": 1.0}, SLOTS, draining=False, death=""
+)
+BETA = replace(ALPHA, node_id="b", host="beta", address="10.0.0.2", resources=SLOTS)
+LEASE = LeaseView("east", held=True, generation=1, holder="")
+
+
+class Cluster:
+    """Two nodes that have everything; `stuck` ones never answer, `dead` ones fail, `missing` actors are not there."""
+
+    def __init__(self):
+        self.nodes = [ALPHA, BETA]
+        self.stuck, self.dead, self.missing, self.unborn = set(), set(), set(), set()
+        self.salts = []
+
+    def find(self, part, namespace, node_id=""):
+        return None if (part, node_id) in self.missing else (part, node_id)
+
+    async def registered(self, actor):
+        _, node_id = actor
+        return None if actor in self.unborn else ProcessLocation(node_id or "b", 1)
+
+    async def ask(self, part, node_id, method, *arguments):
+        if (part, node_id) in self.stuck:
+            await asyncio.Event().wait()
+        if (part, node_id) in self.dead:
+            raise RuntimeUnavailableError(part)
+        self.salts += arguments
+        return {"now": 0.0, "inspect": node_view().report, "lease": LEASE}[method]
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    made = Cluster()
+
+    class NamedActor:
+        def __init__(self, name, namespace, node_id=""):
+            self._name, self._node_id = name, node_id
+
+        @property
+        def call(self):
+            return self
+
+        def __getattr__(self, method):
+            return lambda *arguments: made.ask(self._name, self._node_id, method, *arguments)
+
+    monkeypatch.setattr(fleet_nodes, "NamedActor", NamedActor)
+    monkeypatch.setattr(fleet_nodes, "ray_nodes", lambda: tuple(made.nodes))
+    monkeypatch.setattr(fleet_nodes, "find", made.find)
+    monkeypatch.setattr(fleet_nodes, "registered", made.registered)
+    monkeypatch.setattr(fleet_nodes, "ANSWER_SECONDS", 0.05)
+    return made
+
+
+async def seen(**changes):
+    return await FleetNodes(replace(plan_in(), **changes), SystemClock())()
+
+
+async def test_each_node_is_told_with_its_report_and_its_parts(cluster):
+    view = await seen()
+    alpha, beta = view.nodes
+
+    assert [node.state for node in view.nodes] == [NodeState.ACTIVE] * 2
+    assert (alpha.head, beta.head) == (True, False)
+    assert KEEPER in alpha.parts
+    assert DIRECTORY not in alpha.parts
+    assert {DIRECTORY, SCHEDULER, KEEPER} <= {*beta.parts}
+    assert alpha.report == node_view().report
+    assert (alpha.cpus, alpha.slots[0].total) == (4.0, 8.0)
+    assert view.lease == LEASE
+
+
+async def test_secrets_are_hashed_with_the_same_salt_on_all_nodes_and_another_each_time(cluster):
+    await seen()
+    await seen()
+
+    first, second, third, fourth = cluster.salts
+    assert first == second
+    assert third == fourth
+    assert first != third
+
+
+@pytest.mark.parametrize("how", ["stuck", "dead"])
+async def test_a_node_whose_root_does_not_answer_is_silent_and_the_others_are_told_all_the_same(cluster, how):
+    getattr(cluster, how).add((ROOT, "b"))
+
+    alpha, beta = (await seen()).nodes
+
+    assert (alpha.state, beta.state) == (NodeState.ACTIVE, NodeState.SILENT)
+    assert beta.report is None
+    assert "did not answer" in beta.problem
+
+
+async def test_a_node_without_a_root_is_told_with_the_reason(cluster):
+    cluster.missing.add((ROOT, "b"))
+
+    _, on_sqlite = (await seen(store_url="sqlite+aiosqlite:///x")).nodes
+    _, on_postgres = (await seen(store_url="postgresql://x")).nodes
+
+    assert (on_sqlite.state, on_postgres.state) == (NodeState.NO_ROOT, NodeState.NO_ROOT)
+    assert "SQLite" in on_sqlite.problem
+    assert "SQLite" not in on_postgres.problem
+
+
+async def test_a_node_whose_root_is_being_started_joins(cluster):
+    cluster.unborn.add((ROOT, "b"))
+
+    assert (await seen()).nodes[1].state is NodeState.JOINING
+
+
+async def test_a_node_that_ray_drains_is_told_as_such_with_its_report(cluster):
+    cluster.nodes[1] = replace(BETA, draining=True)
+
+    _, beta = (await seen()).nodes
+
+    assert beta.state is NodeState.DRAINING
+    assert beta.report is not None
+
+
+async def test_a_lost_node_is_told_with_rays_reason_and_is_asked_nothing(cluster):
+    cluster.nodes[1] = replace(BETA, alive=False, death="missed heartbeats", resources={})
+    cluster.stuck.add((ROOT, "b"))
+
+    _, beta = (await seen()).nodes
+
+    assert (beta.state, beta.problem, beta.report) == (NodeState.LOST, "missed heartbeats", None)
+
+
+async def test_a_directory_that_does_not_answer_hides_the_lease_alone(cluster):
+    cluster.stuck.add((DIRECTORY, ""))
+
+    view = await seen()
+
+    assert view.lease is None
+    assert [node.state for node in view.nodes] == [NodeState.ACTIVE] * 2
