@@ -79,7 +79,9 @@ input()
 ray_serve.run(application(args), name="owlclaw", route_prefix="/")
 print(json.dumps({"brief": over(brief), "patient": over(patient)}), flush=True)
 ray_serve.shutdown()
+client.close()
 ray.shutdown()
+os._exit(0)  # Ray's exit handlers may wait for processes that have ended
 """
 
 
