@@ -39,6 +39,7 @@ from tests.contracts.store_family_contract import FamilyContract, TaskContract
 from tests.contracts.store_follower_contract import AgentPagesContract, FollowingContract
 from tests.contracts.store_lease_contract import LeaseContract
 from tests.contracts.store_ledger_contract import LedgerContract
+from tests.contracts.store_node_contract import NodeContract
 from tests.contracts.store_schedule_contract import ScheduleContract
 from tests.contracts.store_webhook_contract import (
     CallbackContract,
@@ -435,6 +436,7 @@ class StoreContract(
     TaskContract,
     LedgerContract,
     LeaseContract,
+    NodeContract,
     ClaimingActivationContract,
     BudgetContract,
     FollowingContract,

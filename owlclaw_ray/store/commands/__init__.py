@@ -39,6 +39,17 @@ from owlclaw_ray.store.commands.ledger import (
     ReserveBudget,
     SettleBudget,
 )
+from owlclaw_ray.store.commands.nodes import (
+    ClusterNode,
+    HoldNode,
+    JoinNode,
+    MarkNode,
+    NodeChanged,
+    NodeHeld,
+    NodeLost,
+    NodeMarked,
+    NodeState,
+)
 from owlclaw_ray.store.commands.runs import (
     ActivateAgent,
     AgentActivated,
@@ -124,6 +135,9 @@ Command: TypeAlias = (
     | ForgetWebhooks
     | HoldLease
     | ReleaseLease
+    | JoinNode
+    | HoldNode
+    | MarkNode
 )
 
 Outcome: TypeAlias = (
@@ -136,6 +150,10 @@ Outcome: TypeAlias = (
     | LeaseHeld
     | LeaseElsewhere
     | LeaseReleased
+    | NodeHeld
+    | NodeLost
+    | NodeMarked
+    | NodeChanged
     | RunClaimed
     | NothingQueued
     | StaleEpoch
@@ -197,6 +215,7 @@ __all__ = [
     "ChangeCallback",
     "ClaimRun",
     "ClusterLease",
+    "ClusterNode",
     "Command",
     "CommandBlocked",
     "CommandFailed",
@@ -208,15 +227,23 @@ __all__ = [
     "FireSchedule",
     "ForgetWebhooks",
     "HoldLease",
+    "HoldNode",
     "IdempotencyClaim",
     "IdempotencyConflict",
     "IdleHeartbeat",
+    "JoinNode",
     "LeaseElsewhere",
     "LeaseHeld",
     "LeaseReleased",
     "LedgerAppended",
+    "MarkNode",
     "NoSuchApproval",
     "NoSuchSchedule",
+    "NodeChanged",
+    "NodeHeld",
+    "NodeLost",
+    "NodeMarked",
+    "NodeState",
     "NothingQueued",
     "OnStandby",
     "Outcome",

@@ -16,6 +16,7 @@ from owlclaw_ray.store.sql import (
     budgets,
     cancellation,
     cluster_lease,
+    cluster_nodes,
     run_lifecycle,
     schedules,
     submission,
@@ -41,7 +42,18 @@ from owlclaw_ray.store.sql.schema import blobs, journal, payload_left, runs, sma
 from owlclaw_ray.store.sql.working_set import RowChange
 from owlclaw_ray.store.sql.writer import Writer
 
-_SUBJECTS = (approvals, budgets, cancellation, cluster_lease, run_lifecycle, schedules, submission, waits, webhooks)
+_SUBJECTS = (
+    approvals,
+    budgets,
+    cancellation,
+    cluster_lease,
+    cluster_nodes,
+    run_lifecycle,
+    schedules,
+    submission,
+    waits,
+    webhooks,
+)
 """The modules that register their commands, see command_registry."""
 _LATE = (CancelAnswer, ClaimAnswer, FinishAnswer, ActivateAnswer)
 
@@ -99,6 +111,10 @@ class Applier:
         self._begin()
         self._dialect.wait_briefly_for_locks(connection)
         return [self._alone(connection, command) for command in commands]
+
+    def serve_node(self, node_id: str, generation: int) -> None:
+        """Claim agents only while the node holds its row as this generation."""
+        self._loader.serve_node(node_id, generation)
 
     def probe(self, connection: Connection) -> None:
         """Write something that matters to nobody."""

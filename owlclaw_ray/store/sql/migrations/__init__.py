@@ -2,5 +2,5 @@
 
 FIRST = "0011"
 """The first schema. Databases of development versions before it are not migrated."""
-HEAD = "0012"
+HEAD = "0013"
 """The newest revision."""
