@@ -20,7 +20,7 @@ from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
 from owlclaw_ray.ids import ActivationId, ApprovalId, CallbackId, DeliveryId, RunId, ScheduleId, TaskId, TenantId
 from owlclaw_ray.ledger.chain import ChainHead
-from owlclaw_ray.store.commands import RunEnded
+from owlclaw_ray.store.commands import ClusterNode, RunEnded
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -137,6 +137,10 @@ class ReleasedRuns(Query[Sequence[RunEnded]], frozen=True):
     """The commands that release runs, of all tenants, that wait for others which are over, and of which the store was not told."""
 
     limit: int = 1_000
+
+
+class ClusterNodes(Query[Sequence[ClusterNode]], frozen=True):
+    """The nodes of all clusters that use the store, by id."""
 
 
 class AgentByRef(Query["AgentRecord | None"], frozen=True):

@@ -41,6 +41,7 @@ from tests.contracts.store_follower_contract import AgentPagesContract, Followin
 from tests.contracts.store_lease_contract import LeaseContract
 from tests.contracts.store_ledger_contract import LedgerContract
 from tests.contracts.store_memory_contract import MemoryContract
+from tests.contracts.store_node_contract import NodeContract
 from tests.contracts.store_schedule_contract import ScheduleContract
 from tests.contracts.store_webhook_contract import (
     CallbackContract,
@@ -439,6 +440,7 @@ class StoreContract(
     LeaseContract,
     MemoryContract,
     AttemptContract,
+    NodeContract,
     ClaimingActivationContract,
     BudgetContract,
     FollowingContract,

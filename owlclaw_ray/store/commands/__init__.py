@@ -56,6 +56,17 @@ from owlclaw_ray.store.commands.ledger import (
     SettleBudget,
 )
 from owlclaw_ray.store.commands.memories import ChangeMemories, DocumentChange, MemoriesChanged, MemoriesStored
+from owlclaw_ray.store.commands.nodes import (
+    ClusterNode,
+    HoldNode,
+    JoinNode,
+    MarkNode,
+    NodeChanged,
+    NodeHeld,
+    NodeLost,
+    NodeMarked,
+    NodeState,
+)
 from owlclaw_ray.store.commands.runs import (
     ActivateAgent,
     AgentActivated,
@@ -148,6 +159,9 @@ Command: TypeAlias = (
     | PutArtifactPart
     | PutArtifact
     | ForgetArtifacts
+    | JoinNode
+    | HoldNode
+    | MarkNode
 )
 
 Outcome: TypeAlias = (
@@ -160,6 +174,10 @@ Outcome: TypeAlias = (
     | LeaseHeld
     | LeaseElsewhere
     | LeaseReleased
+    | NodeHeld
+    | NodeLost
+    | NodeMarked
+    | NodeChanged
     | RunClaimed
     | NothingQueued
     | StaleEpoch
@@ -235,6 +253,7 @@ __all__ = [
     "ChangeMemories",
     "ClaimRun",
     "ClusterLease",
+    "ClusterNode",
     "Command",
     "CommandBlocked",
     "CommandFailed",
@@ -249,17 +268,25 @@ __all__ = [
     "ForgetAttempts",
     "ForgetWebhooks",
     "HoldLease",
+    "HoldNode",
     "IdempotencyClaim",
     "IdempotencyConflict",
     "IdleHeartbeat",
+    "JoinNode",
     "LeaseElsewhere",
     "LeaseHeld",
     "LeaseReleased",
     "LedgerAppended",
+    "MarkNode",
     "MemoriesChanged",
     "MemoriesStored",
     "NoSuchApproval",
     "NoSuchSchedule",
+    "NodeChanged",
+    "NodeHeld",
+    "NodeLost",
+    "NodeMarked",
+    "NodeState",
     "NothingQueued",
     "OldArtifact",
     "OnStandby",

@@ -226,7 +226,7 @@ class AgentActivated(Struct, frozen=True):
 
 
 class OnStandby(Struct, frozen=True):
-    """Another cluster runs the agents of this store: none was activated."""
+    """Another cluster, or another node of this one, runs the agents of this store: none was activated."""
 
 
 class RunClaimed(Struct, frozen=True):

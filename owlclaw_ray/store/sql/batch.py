@@ -18,6 +18,7 @@ from owlclaw_ray.store.sql import (
     budgets,
     cancellation,
     cluster_lease,
+    cluster_nodes,
     memories,
     run_lifecycle,
     schedules,
@@ -51,6 +52,7 @@ _SUBJECTS = (
     budgets,
     cancellation,
     cluster_lease,
+    cluster_nodes,
     memories,
     run_lifecycle,
     schedules,
@@ -115,6 +117,10 @@ class Applier:
         self._begin()
         self._dialect.wait_briefly_for_locks(connection)
         return [self._alone(connection, command) for command in commands]
+
+    def serve_node(self, node_id: str, generation: int) -> None:
+        """Claim agents only while the node holds its row as this generation."""
+        self._loader.serve_node(node_id, generation)
 
     def probe(self, connection: Connection) -> None:
         """Write something that matters to nobody."""

@@ -1,8 +1,8 @@
 """Loading the working set of a batch with a number of statements that does not depend on its size.
 
-Locks are taken in one order everywhere, which is what excludes deadlocks: the lease, new agents, agents by key, Idempotency-Keys, new
-accounts of budgets, accounts by name, callbacks by id, new memories, memories by agent, new attempts by id. Deliveries are locked
-with the Idempotency-Keys.
+Locks are taken in one order everywhere, which is what excludes deadlocks: the lease, nodes by id, new agents, agents by key,
+Idempotency-Keys, new accounts of budgets, accounts by name, callbacks by id, new memories, memories by agent, new attempts by id.
+Deliveries are locked with the Idempotency-Keys.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from owlclaw_ray.store.sql.row_codecs import (
     BRIEF_DELIVERY_COLUMNS,
     CALLBACKS,
     DELIVERIES,
+    NODES,
     SCHEDULES,
     TASKS,
     TICKS,
@@ -41,6 +42,7 @@ from owlclaw_ray.store.sql.schema import (
     budgets,
     callbacks,
     cluster_lease,
+    cluster_nodes,
     idempotency_keys,
     journal,
     ledger,
@@ -101,6 +103,7 @@ class Loader:
 
     def __init__(self, dialect: Dialect, cluster: str = "") -> None:
         self._dialect, self._cluster = dialect, cluster
+        self._node_id, self._generation = "", 0
         self._known_agents: set[str] = set()
         among = dialect.among
         self._register = (
@@ -178,6 +181,8 @@ class Loader:
         reserved = select(*budget_reservations.c)
         self._lease = select(cluster_lease.c.cluster, cluster_lease.c.generation, cluster_lease.c.beats)
         self._locked_lease = dialect.locking(self._lease)
+        nodes = select(*NODES.columns).where(among(cluster_nodes.c.node_id, "ids")).order_by(cluster_nodes.c.node_id)
+        self._nodes, self._locked_nodes = nodes, dialect.locking(nodes)
         nobody = {"id": LEASE_ROW, "cluster": "", "generation": 0, "beats": 0}
         self._new_lease = dialect.insert(cluster_lease).values(nobody).on_conflict_do_nothing()
         nothing = {"version": 0, "change_id": "", "documents": "{}"}
@@ -199,13 +204,17 @@ class Loader:
 
     def load(self, connection: Connection, needs: RowNeeds) -> WorkingSet:
         """Lock and return what these needs name."""
-        store = WorkingSet(cluster=self._cluster)
+        store = WorkingSet(cluster=self._cluster, node_id=self._node_id, generation=self._generation)
         if needs.changes_lease or (self._cluster and needs.claims_agents):
             if needs.changes_lease:
                 connection.execute(self._new_lease)
             lease = connection.execute(self._locked_lease if needs.changes_lease else self._lease).one_or_none()
             store.lease = ClusterLease() if lease is None else ClusterLease(*lease)
         rows = partial(self._rows, connection)
+        nodes = [*rows(self._locked_nodes, needs.nodes)]
+        if needs.claims_agents and self._node_id and self._node_id not in needs.nodes:
+            nodes += rows(self._nodes, {self._node_id})
+        store.nodes = {each.node_id: each for each in map(NODES.fact, nodes)}
         self._lock_agents(connection, needs, store)
         self._load_schedules(connection, needs, store)
         self._take_runs(store, rows(self._runs, needs.runs))
@@ -237,6 +246,10 @@ class Loader:
         if needs.submissions:
             store.free_seqs = deque(self._dialect.next_seqs(connection, needs.submissions))
         return store
+
+    def serve_node(self, node_id: str, generation: int) -> None:
+        """Have working sets say whether the node holds its row as this generation."""
+        self._node_id, self._generation = node_id, generation
 
     def learn(self, agents_: set[str]) -> None:
         """Note that these agents are registered, and committed."""

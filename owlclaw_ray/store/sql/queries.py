@@ -20,7 +20,7 @@ from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.ids import AgentId, CallbackId, DeliveryId, RunId, ScheduleId, TenantId
 from owlclaw_ray.ledger.chain import ChainHead, verify
-from owlclaw_ray.store.commands import RunEnded
+from owlclaw_ray.store.commands import ClusterNode, RunEnded
 from owlclaw_ray.store.queries import (
     ActiveRunCounts,
     AgentByRef,
@@ -34,6 +34,7 @@ from owlclaw_ray.store.queries import (
     CallbackById,
     CallbackFilter,
     ChangedRuns,
+    ClusterNodes,
     DeliveryById,
     DeliveryFilter,
     DueCallbacks,
@@ -88,6 +89,7 @@ from owlclaw_ray.store.sql.row_codecs import (
     CALLBACKS,
     DELIVERIES,
     ENTRY_COLUMNS,
+    NODES,
     RECORD_COLUMNS,
     SCHEDULES,
     TASKS,
@@ -106,6 +108,7 @@ from owlclaw_ray.store.sql.schema import (
     awaiting_run,
     begun_run,
     callbacks,
+    cluster_nodes,
     journal,
     ledger,
     ledger_heads,
@@ -292,6 +295,11 @@ def _read_agents_of_definition(connection: Connection, query: AgentsOfDefinition
     unstarted = (agents.c.definition == query.definition) & agents.c.lineage.is_(None)
     found = select(agents.c.agent).where(unstarted).order_by(agents.c.agent).limit(query.limit)
     return [agent_of(key) for key in connection.execute(found).scalars()]
+
+
+@reads(ClusterNodes)
+def _read_cluster_nodes(connection: Connection, _query: ClusterNodes) -> Sequence[ClusterNode]:
+    return [*map(NODES.fact, connection.execute(select(*NODES.columns).order_by(cluster_nodes.c.node_id)))]
 
 
 @reads(ReleasedRuns)

@@ -20,6 +20,7 @@ from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.webhook import Delivery
+from owlclaw_ray.store.commands import ClusterNode
 from owlclaw_ray.store.sql.codec import (
     agent_key,
     agent_of,
@@ -32,6 +33,7 @@ from owlclaw_ray.store.sql.codec import (
 from owlclaw_ray.store.sql.schema import (
     approvals,
     callbacks,
+    cluster_nodes,
     journal,
     ledger,
     schedules,
@@ -116,6 +118,7 @@ class RowCodec(Generic[_T]):
 
 
 SCHEDULES = RowCodec(Schedule, schedules, rest="rule")
+NODES = RowCodec(ClusterNode, cluster_nodes, json=("details",))
 TICKS = RowCodec(Tick, ticks, json=("reason",))
 TASKS = RowCodec(Task, tasks, owner="owner", rest="data")
 """Beside the task: `created_at`, `updated_at`."""

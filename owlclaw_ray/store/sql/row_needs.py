@@ -40,6 +40,8 @@ class RowNeeds(Struct):
     claims_agents: bool = False
     """Whether agents or runs are claimed, which is for the cluster that holds the lease."""
     changes_lease: bool = False
+    nodes: set[str] = field(default_factory=set)
+    """To lock."""
     schedules: set[str] = field(default_factory=set)
     fired: set[str] = field(default_factory=set)
     """Schedules to fire: their agents are known only from the store."""

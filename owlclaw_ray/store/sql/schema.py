@@ -320,6 +320,19 @@ cluster_lease = Table(
 )
 """Who runs the agents of this database, in one row."""
 
+cluster_nodes = Table(
+    "cluster_nodes",
+    metadata,
+    Column("node_id", NAME, primary_key=True),
+    Column("cluster", Text, nullable=False),
+    Column("machine", Text, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("beats", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("details", Text, nullable=False),
+)
+"""The nodes of the clusters that use this database."""
+
 memories = Table(
     "memories",
     metadata,

@@ -70,6 +70,10 @@ class SqlStore(Store):
         """
         self._heard = heard
 
+    def serve_node(self, node_id: str, generation: int) -> None:
+        """From now on activate agents and claim runs only while the node is active and holds its row as this generation, see JoinNode."""
+        self._applier.serve_node(node_id, generation)
+
     async def _apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
         apply, races = self._applier.together, 0
         while True:

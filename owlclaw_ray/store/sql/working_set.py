@@ -28,7 +28,7 @@ from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.store.commands import ClusterLease
+from owlclaw_ray.store.commands import ClusterLease, ClusterNode, NodeState
 from owlclaw_ray.store.sql.codec import (
     agent_key,
     agent_of,
@@ -247,6 +247,9 @@ class RowChange(IntEnum):
     ARTIFACT = auto()
     REMOVED_ARTIFACT = auto()
     """Artifacts, and before which moment they must have been stored to be removed."""
+    NODE = auto()
+    FORGOTTEN_NODES = auto()
+    """Clusters; lost nodes of all others are removed."""
 
 
 RowChanges: TypeAlias = defaultdict[RowChange, dict[Any, Any]]
@@ -287,6 +290,12 @@ class WorkingSet(Struct):
     lease: ClusterLease = ClusterLease()
     cluster: str = ""
     """Whose commands these are; empty where clusters share no store."""
+    nodes: dict[str, ClusterNode] = field(default_factory=dict)
+    """Those that commands name, and the one whose commands these are."""
+    node_id: str = ""
+    """Whose commands these are; empty for one that holds no row."""
+    generation: int = 0
+    """The generation as which it holds its row."""
     changes: RowChanges = field(default_factory=lambda: defaultdict(dict))
     new_records: list[LedgerRecord] = field(default_factory=list)
     reserved_at: int = 0
@@ -294,8 +303,24 @@ class WorkingSet(Struct):
 
     @property
     def on_standby(self) -> bool:
-        """Whether another cluster runs the agents of this store, or none."""
-        return bool(self.cluster) and self.lease.cluster != self.cluster
+        """Whether agents are not for whose commands these are: another cluster runs those of this store, or none, or its node does
+        not hold its row, or is drained.
+        """
+        return (bool(self.cluster) and self.lease.cluster != self.cluster) or (bool(self.node_id) and not self._serving)
+
+    @property
+    def _serving(self) -> bool:
+        node = self.nodes.get(self.node_id)
+        return node is not None and node.generation == self.generation and node.state is NodeState.ACTIVE
+
+    def changed_node(self, node: ClusterNode) -> None:
+        """Note that the row of a node is to be written."""
+        self.nodes[node.node_id] = node
+        self.changes[RowChange.NODE][node.node_id] = node
+
+    def forget_lost_nodes(self, cluster: str) -> None:
+        """Note that the rows of lost nodes of other clusters are to be removed."""
+        self.changes[RowChange.FORGOTTEN_NODES][cluster] = (NodeState.LOST.value, cluster)
 
     def changed_lease(self, lease: ClusterLease) -> None:
         """Note that the lease is to be written."""

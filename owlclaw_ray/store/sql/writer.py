@@ -18,7 +18,7 @@ from owlclaw_ray.ledger.chain import ChainHead, canonical_data, next_hash
 from owlclaw_ray.ledger.redaction import Redactor
 from owlclaw_ray.store.sql.codec import agent_key, to_micros
 from owlclaw_ray.store.sql.dialects import Dialect
-from owlclaw_ray.store.sql.row_codecs import APPROVALS, CALLBACKS, DELIVERIES, SCHEDULES, TASKS, TICKS
+from owlclaw_ray.store.sql.row_codecs import APPROVALS, CALLBACKS, DELIVERIES, NODES, SCHEDULES, TASKS, TICKS
 from owlclaw_ray.store.sql.schema import (
     NAME,
     WAITING,
@@ -32,6 +32,7 @@ from owlclaw_ray.store.sql.schema import (
     budgets,
     callbacks,
     cluster_lease,
+    cluster_nodes,
     idempotency_keys,
     journal,
     ledger,
@@ -203,8 +204,14 @@ class Writer:
             )
             return RowsStatement(found, ("owner", "key", "before"), engine_dialect)
 
+        lost = delete(cluster_nodes).where(
+            cluster_nodes.c.state == bindparam("state", type_=cluster_nodes.c.state.type),
+            cluster_nodes.c.cluster != bindparam("cluster", type_=cluster_nodes.c.cluster.type),
+        )
         self._before_ledger: tuple[_Step, ...] = (
             (RowChange.LEASE, updating(cluster_lease, ("cluster", "generation", "beats"), "id"), None),
+            (RowChange.NODE, replacing(cluster_nodes, NODES.names), NODES.row),
+            (RowChange.FORGOTTEN_NODES, RowsStatement(lost, ("state", "cluster"), engine_dialect), None),
             (RowChange.NEW_RUN, inserting(runs, _NEW_RUN), _picking(_NEW_RUN)),
             (RowChange.RUN, updating(runs, _CHANGED_RUN, "seq"), _picking((*_CHANGED_RUN, "seq"))),
             (RowChange.MERGED_RUN, updating(runs, _MERGED_RUN, "seq"), _picking((*_MERGED_RUN, "seq"))),
