@@ -441,7 +441,8 @@ class Settings(FileSettings):
     @property
     def kept_in_files(self) -> tuple[str, ...]:
         """What agents have in files of data_dir: a cluster whose nodes do not share that folder must not have any of it."""
-        return ("memories", *(("artifacts",) if self.stored_artifact_bytes is None else ()))
+        memories = ("memories",) if self.memory_home is MemoryHomeKind.FILES else ()
+        return (*memories, *(("artifacts",) if self.stored_artifact_bytes is None else ()))
 
     @property
     def run_limits(self) -> Limits:
