@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,7 +14,7 @@ from actors.logs import configure
 from actors.nodes import cluster_name, writer_name
 from actors.plan import RuntimePlan
 from actors.redactors import node_redactor
-from actors.remote import ROOT, KnownActors, full_name, restarted
+from actors.remote import ROOT, KnownActors, full_name, here, restarted
 from actors.remote_actor import RemoteActor
 from actors.secrets import take_over
 from owlclaw_ray.domain.ledger import NotedHead
@@ -22,7 +23,10 @@ from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.ledger.chain_heads import ChainHeadFile, ChainHeadFolder
+from owlclaw_ray.placement.lease import RENEW_SECONDS
+from owlclaw_ray.placement.node_row import NodeRow
 from owlclaw_ray.store.command_link import answered
+from owlclaw_ray.store.commands import JoinNode
 from owlclaw_ray.store.group_commit import GroupCommit
 from owlclaw_ray.store.queries import HeadsOfWriter, Query
 from owlclaw_ray.store.run_updates import RunUpdates, SubscriptionId
@@ -52,6 +56,8 @@ class KeeperActor(RemoteActor):
         self._liveness = asyncio.create_task(self._watch_root())
         self._noting = Periodic("noting the ledger's heads", self._note_heads, SystemClock(), _NOTE_EVERY)
         self._noting.start()
+        self._holding: Periodic | None = None
+        """Renews the row of this node, where clusters have nodes."""
         self._store: SqlStore | None = None
         self._writer = ""
         self._heads: ChainHeadFile | None = None
@@ -102,6 +108,8 @@ class KeeperActor(RemoteActor):
         """Commit what is waiting and close the store."""
         self._liveness.cancel()
         await self._noting.stop()
+        if self._holding is not None:
+            await self._holding.stop()
         if self._commits is not None:
             await self._commits.close()
         if self._store is not None:
@@ -141,16 +149,29 @@ class KeeperActor(RemoteActor):
         if self._store is None or self._commits is None:
             async with self._opening:
                 if self._store is None or self._commits is None:
-                    writer = await asyncio.to_thread(writer_name)
+                    writer, cluster = await asyncio.to_thread(writer_name), cluster_name(plan.store_url)
                     store = await open_store(
                         plan.store_url,
                         writer=writer,
                         redactor=node_redactor(plan),
                         must_exist=restarted(),
-                        cluster=cluster_name(plan.store_url),
+                        cluster=cluster,
                     )
+                    if cluster:
+                        await self._hold_node(store, cluster)
                     store.tell(self._news.changed)
                     self._writer = writer
                     self._store, self._heads = store, ChainHeadFolder(plan.data_dir).writer(writer)
                     self._commits = GroupCommit(self._store, observer=self._metrics)
         return self._store, self._commits
+
+    async def _hold_node(self, store: SqlStore, cluster: str) -> None:
+        """Have this node join its cluster, and keep its row; a store that it cannot join in is closed."""
+        row = NodeRow(store, JoinNode(here(), cluster, socket.gethostname()), joined=store.serve_node)
+        try:
+            await row.join()
+        except BaseException:
+            await store.close()
+            raise
+        self._holding = Periodic("holding the node's row", row.tick, SystemClock(), RENEW_SECONDS)
+        self._holding.start()

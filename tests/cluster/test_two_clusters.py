@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -44,7 +45,8 @@ def kill(installation: Installation) -> None:
     """Kill the whole cluster at once, as a loss of power does."""
     family = [installation.process, *descendants(installation.process.pid)]
     for each in family:
-        each.kill()
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
     psutil.wait_procs([each for each in family if isinstance(each, psutil.Process)], timeout=30)
     installation.process.communicate()
 
