@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,8 +17,11 @@ from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
 
 CHECK_INTERVAL = 2.0
-_TIMEOUT_SECONDS = 7.0
-"""Seconds that an actor may take for a sign of life."""
+_TIMEOUT_SECONDS = 2.0
+"""Seconds that an actor may take for a sign of life: with two looks that it misses, a hung one is replaced within ten seconds."""
+_BUSY_TIMEOUT_SECONDS = 7.0
+"""The same where processes wait for each other's turns at the processor."""
+_BUSY_LOAD = 2.0
 _MAX_MISSED_CHECKS = 2
 """How often in a row it may give none before it is killed."""
 _MAX_MISSED_CHECKS_AT_START = 8
@@ -28,6 +32,10 @@ Find = Callable[[ActorHandle[Any]], Awaitable[ProcessLocation | None]]
 logger = logging.getLogger(__name__)
 
 
+def _load() -> float:
+    return psutil.getloadavg()[0] / (os.cpu_count() or 1)
+
+
 class LivenessMonitor:
     """Knows the processes of this node behind names, and kills those that a stopped process or a blocked loop keeps from answering.
 
@@ -35,17 +43,23 @@ class LivenessMonitor:
     """
 
     def __init__(
-        self, clock: Clock, node_id: str = "", answer: Find = whereabouts, register: Find = registered
+        self,
+        clock: Clock,
+        node_id: str = "",
+        answer: Find = whereabouts,
+        register: Find = registered,
+        load: Callable[[], float] = _load,
     ) -> None:
+        """`load` is how many processes want to run, for each processor."""
         self._clock, self._node_id = clock, node_id or here()
-        self._answer, self._register = answer, register
+        self._answer, self._register, self._load = answer, register, load
         self._heard: dict[str, psutil.Process] = {}
         self._missed: Counter[str] = Counter()
 
     async def look(self, name: str, actor: ActorHandle[Any]) -> None:
         """Ask for a sign of life; kill the process that gave none too often in a row. The dead are Ray's own concern."""
         try:
-            async with deadline(self._clock, _TIMEOUT_SECONDS):
+            async with deadline(self._clock, _BUSY_TIMEOUT_SECONDS if self._load() > _BUSY_LOAD else _TIMEOUT_SECONDS):
                 self._note(name, await self._answer(actor))
         except RuntimeUnavailableError:
             self._missed[name] = 0

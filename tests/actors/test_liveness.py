@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from actors.cluster import NAMESPACE
-from actors.liveness import LivenessMonitor
+from actors.liveness import CHECK_INTERVAL, LivenessMonitor
 from actors.remote import ProcessLocation, kill, make, registered
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.testing.clock import ManualClock
@@ -66,16 +66,17 @@ def clock():
 
 @pytest.fixture
 def liveness(part, clock):
-    return LivenessMonitor(clock, HERE, part.answer, part.register)
+    """On a busy machine."""
+    return LivenessMonitor(clock, HERE, part.answer, part.register, load=lambda: 3.0)
 
 
-async def look(liveness, clock, seconds):
+async def look(liveness, clock, seconds, each=8):
     """Look again and again for so long."""
     ends = clock.monotonic() + seconds
     while clock.monotonic() < ends:
         looking = asyncio.create_task(liveness.look("part", None))
         await clock.settle()
-        await clock.advance(8)
+        await clock.advance(each)
         await looking
 
 
@@ -97,6 +98,18 @@ async def test_a_part_that_stops_answering_is_killed(liveness, part, clock):
     assert not part.killed()
 
     await look(liveness, clock, 8)
+    assert await died(part.processes[0]) != 0
+
+
+async def test_a_part_that_stops_answering_on_a_quiet_machine_is_killed_within_eight_seconds(part, clock):
+    liveness = LivenessMonitor(clock, HERE, part.answer, part.register, load=lambda: 1.0)
+    await liveness.look("part", None)
+    part.hangs = True
+
+    await look(liveness, clock, CHECK_INTERVAL + 2, each=CHECK_INTERVAL + 2)
+    assert not part.killed()
+
+    await look(liveness, clock, CHECK_INTERVAL + 2, each=CHECK_INTERVAL + 2)
     assert await died(part.processes[0]) != 0
 
 

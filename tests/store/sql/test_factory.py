@@ -221,7 +221,7 @@ async def test_opening_what_is_there_makes_no_file(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("revision", ["9999"])
+@pytest.mark.parametrize("revision", ["0011"])
 async def test_opening_what_is_there_migrates_nothing(sqlite_url, revision):
     engine = create_engine(sqlite_url)
     with engine.begin() as connection:
