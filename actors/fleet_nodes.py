@@ -29,7 +29,7 @@ from actors.remote import (
     registered,
 )
 from actors.tool_task import slot_resources
-from owlclaw_ray.domain.node import ClusterView, NodeClock, NodeState, NodeView, Slots
+from owlclaw_ray.domain.node import ClusterView, NodeClock, NodeCondition, NodeView, Slots
 from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.kernel.clock import Clock
 
@@ -124,16 +124,16 @@ class FleetNodes:
     async def _view(self, node: RayNode, name: str, shared: Mapping[str, str], salt: bytes) -> NodeView:
         report, clock, parts = None, None, tuple[str, ...]()
         if not node.alive:
-            node_state, problem = NodeState.LOST, node.death
+            node_state, problem = NodeCondition.LOST, node.death
         else:
             node_state, problem = await self._state(node)
             parts = await asyncio.to_thread(self._parts, node.node_id)
-        if node_state in {NodeState.ACTIVE, NodeState.DRAINING}:
+        if node_state in {NodeCondition.ACTIVE, NodeCondition.DRAINING}:
             root: NamedRoot = NamedActor(ROOT, self._namespace, node.node_id)
             clock = await in_time(clock_of(root.call.now, lambda: self._clock.now().timestamp()))
             report = None if clock is None else await in_time(root.call.inspect(salt))
             if report is None:
-                node_state, problem = NodeState.SILENT, f"its root did not answer within {ANSWER_SECONDS:g} s"
+                node_state, problem = NodeCondition.SILENT, f"its root did not answer within {ANSWER_SECONDS:g} s"
         return NodeView(
             node_id=node.node_id,
             name=name,
@@ -148,14 +148,14 @@ class FleetNodes:
             report=report,
         )
 
-    async def _state(self, node: RayNode) -> tuple[NodeState, str]:
+    async def _state(self, node: RayNode) -> tuple[NodeCondition, str]:
         root = await asyncio.to_thread(find, ROOT, self._namespace, node.node_id)
         if root is None:
             why = "the store is an SQLite file, which serves one node" if self._of_one_node else "it has no root yet"
-            return NodeState.NO_ROOT, why
+            return NodeCondition.NO_ROOT, why
         if await registered(root) is None:
-            return NodeState.JOINING, "its root is being started"
-        return (NodeState.DRAINING, "Ray drains it") if node.draining else (NodeState.ACTIVE, "")
+            return NodeCondition.JOINING, "its root is being started"
+        return (NodeCondition.DRAINING, "Ray drains it") if node.draining else (NodeCondition.ACTIVE, "")
 
     def _parts(self, node_id: str) -> tuple[str, ...]:
         return tuple(str(part) for part in _NODE_PARTS if find(part, self._namespace, node_id) is not None)

@@ -10,7 +10,7 @@ PID_FILE = "owlclaw.pid"
 """In the data folder: which process serves this data, and where."""
 
 
-class NodeState(Enum):
+class NodeCondition(Enum):
     """How a node takes part."""
 
     ACTIVE = "active"
@@ -108,7 +108,7 @@ class NodeView(Struct, frozen=True):
     """The machine's, with a part of the id if it has several nodes: the label `node` of metrics."""
     address: str
     head: bool
-    state: NodeState
+    state: NodeCondition
     problem: str
     """Why it is not active, if that is known."""
     cpus: float

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from actors import fleet_nodes
 from actors.fleet_nodes import FleetNodes, RayNode
 from actors.remote import DIRECTORY, KEEPER, ROOT, SCHEDULER, ProcessLocation
-from owlclaw_ray.domain.node import LeaseView, NodeState
+from owlclaw_ray.domain.node import LeaseView, NodeCondition
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.kernel.system_clock import SystemClock
 from tests.actors.plans import plan_in
@@ -79,7 +79,7 @@ async def test_each_node_is_told_with_its_report_and_its_parts(cluster):
     view = await seen()
     alpha, beta = view.nodes
 
-    assert [node.state for node in view.nodes] == [NodeState.ACTIVE] * 2
+    assert [node.state for node in view.nodes] == [NodeCondition.ACTIVE] * 2
     assert (alpha.head, beta.head) == (True, False)
     assert KEEPER in alpha.parts
     assert DIRECTORY not in alpha.parts
@@ -105,7 +105,7 @@ async def test_a_node_whose_root_does_not_answer_is_silent_and_the_others_are_to
 
     alpha, beta = (await seen()).nodes
 
-    assert (alpha.state, beta.state) == (NodeState.ACTIVE, NodeState.SILENT)
+    assert (alpha.state, beta.state) == (NodeCondition.ACTIVE, NodeCondition.SILENT)
     assert beta.report is None
     assert "did not answer" in beta.problem
 
@@ -116,7 +116,7 @@ async def test_a_node_without_a_root_is_told_with_the_reason(cluster):
     _, on_sqlite = (await seen(store_url="sqlite+aiosqlite:///x")).nodes
     _, on_postgres = (await seen(store_url="postgresql://x")).nodes
 
-    assert (on_sqlite.state, on_postgres.state) == (NodeState.NO_ROOT, NodeState.NO_ROOT)
+    assert (on_sqlite.state, on_postgres.state) == (NodeCondition.NO_ROOT, NodeCondition.NO_ROOT)
     assert "SQLite" in on_sqlite.problem
     assert "SQLite" not in on_postgres.problem
 
@@ -124,7 +124,7 @@ async def test_a_node_without_a_root_is_told_with_the_reason(cluster):
 async def test_a_node_whose_root_is_being_started_joins(cluster):
     cluster.unborn.add((ROOT, "b"))
 
-    assert (await seen()).nodes[1].state is NodeState.JOINING
+    assert (await seen()).nodes[1].state is NodeCondition.JOINING
 
 
 async def test_a_node_that_ray_drains_is_told_as_such_with_its_report(cluster):
@@ -132,7 +132,7 @@ async def test_a_node_that_ray_drains_is_told_as_such_with_its_report(cluster):
 
     _, beta = (await seen()).nodes
 
-    assert beta.state is NodeState.DRAINING
+    assert beta.state is NodeCondition.DRAINING
     assert beta.report is not None
 
 
@@ -142,7 +142,7 @@ async def test_a_lost_node_is_told_with_rays_reason_and_is_asked_nothing(cluster
 
     _, beta = (await seen()).nodes
 
-    assert (beta.state, beta.problem, beta.report) == (NodeState.LOST, "missed heartbeats", None)
+    assert (beta.state, beta.problem, beta.report) == (NodeCondition.LOST, "missed heartbeats", None)
 
 
 async def test_a_directory_that_does_not_answer_hides_the_lease_alone(cluster):
@@ -151,4 +151,4 @@ async def test_a_directory_that_does_not_answer_hides_the_lease_alone(cluster):
     view = await seen()
 
     assert view.lease is None
-    assert [node.state for node in view.nodes] == [NodeState.ACTIVE] * 2
+    assert [node.state for node in view.nodes] == [NodeCondition.ACTIVE] * 2

@@ -23,9 +23,9 @@ from owlclaw_ray.domain.node import (
     Disk,
     LeaseView,
     NodeClock,
+    NodeCondition,
     NodeLoad,
     NodeReport,
-    NodeState,
     NodeVariable,
     NodeView,
     Slots,
@@ -284,7 +284,7 @@ def node_view(name: str = "alpha", **changes: object) -> NodeView:
         name=name,
         address="10.0.0.1",
         head=name == "alpha",
-        state=NodeState.ACTIVE,
+        state=NodeCondition.ACTIVE,
         problem="",
         cpus=4.0,
         slots=tuple(Slots(each, 4.0, 3.0) for each in ("tool_slots", "quick_slots", "memory_slots", "state_slots")),
@@ -295,7 +295,7 @@ def node_view(name: str = "alpha", **changes: object) -> NodeView:
     return replace(view, **changes)
 
 
-LOST = {"state": NodeState.LOST, "problem": "missed heartbeats", "report": None, "clock": None, "parts": ()}
+LOST = {"state": NodeCondition.LOST, "problem": "missed heartbeats", "report": None, "clock": None, "parts": ()}
 CLUSTER = ClusterView((node_view(), node_view("beta", **LOST)), LeaseView("east", held=True, generation=3, holder=""))
 
 
