@@ -46,7 +46,7 @@ def files_of(plan: RuntimePlan) -> NodeFiles:
     return NodeFiles(worker.data_dir, worker.app_path, worker.app_folder, worker.agents_dir, plan.shared_files)
 
 
-class NodeFiles(Struct, frozen=True):
+class SeenFiles(Struct, frozen=True):
     """What a node found."""
 
     application: str
@@ -92,7 +92,7 @@ def application_file(files: NodeFiles) -> Path | None:
     return next((path for path in (module / "__init__.py", module.with_suffix(".py")) if path.is_file()), None)
 
 
-def look(files: NodeFiles, check: str, node_id: str, token: Token) -> NodeFiles:
+def look(files: NodeFiles, check: str, node_id: str, token: Token) -> SeenFiles:
     """Leave this node's marker, if it needs one, and return what it has."""
     problem = ""
     if files.shared:
@@ -102,13 +102,13 @@ def look(files: NodeFiles, check: str, node_id: str, token: Token) -> NodeFiles:
             problem = f"{type(error).__name__}: {error}"
     path = application_file(files)
     application = _NO_FILE if path is None else sha256(path.read_bytes()).hexdigest()
-    return NodeFiles(application, Path(files.agents_dir).is_dir(), problem)
+    return SeenFiles(application, Path(files.agents_dir).is_dir(), problem)
 
 
 def problems_of(
     files: NodeFiles,
     nodes: Sequence[Node],
-    views: Mapping[str, NodeFiles],
+    views: Mapping[str, SeenFiles],
     tokens: Mapping[str, Token],
     seen: Mapping[str, Mapping[str, Token]],
 ) -> list[Problem]:
