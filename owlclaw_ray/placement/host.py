@@ -171,7 +171,7 @@ class AgentHost:
         return tuple(self._present())
 
     async def drain(self, grace: float) -> None:
-        """Take no more runs, let present ones end within `grace` seconds, hand over the rest, save all state.
+        """Take no more runs, let calls that are under way end within `grace` seconds, hand over the runs, save all state.
 
         The host is of no use afterwards. A store that does not answer holds this up for FINAL_FLUSH_SECONDS seconds at most: what is not
         saved then is taken over as after a crash.
