@@ -152,6 +152,15 @@ class Directory:
         await asyncio.gather(*(self._drain_seat(seat, grace) for seat in seats))
         await self._take_over_lost()
 
+    @property
+    def drained(self) -> frozenset[str]:
+        """The nodes that are drained."""
+        return frozenset(self._drained)
+
+    def agents_on(self, node_id: str) -> int:
+        """Return how many agents a node still holds."""
+        return sum(len(seat.agents) for seat in self._placement_table if seat.node.node_id == node_id)
+
     async def undrain_node(self, node_id: str) -> None:
         """Let the node have hosts and agents again; hosts that are being drained end all the same."""
         if self._drained.pop(node_id, None) is not None:
