@@ -150,7 +150,6 @@ class Directory:
             self._placement_table.end(seat)
         self._refill()
         await asyncio.gather(*(self._drain_seat(seat, grace) for seat in seats))
-        await self._take_over_lost()
 
     @property
     def drained(self) -> frozenset[str]:
@@ -171,16 +170,17 @@ class Directory:
     async def _drain_seat(self, seat: HostEntry, grace: float) -> None:
         agents = tuple(seat.agents)
         await self._release_from_host(seat, agents, seat.host.release)
+        self._take_over_soon()  # the store refused them the runs that came since the node was marked
         await asyncio.gather(*(self._pass_on(seat, agent, grace) for agent in tuple(seat.agents)))
         await self._drain(seat.host, grace)  # agents that were on their way to it are refused
         if self._placement_table.remove(seat):
             self._retire_host(seat.host)
+            self._take_over_soon()
 
     async def _drain_late(self, seat: HostEntry, grace: float) -> None:
         """Drain a host that was found on a drained node."""
         await self._reconcile_agents(seat)
         await self._drain_seat(seat, grace)
-        await self._take_over_lost()
 
     def hosts(self) -> dict[str, int]:
         """Return the number of agents on each host."""
@@ -439,12 +439,16 @@ class Directory:
         logger.warning("host %s is gone; its %d agents are taken over", seat.host.host_id, len(seat.agents))
         self._retire_host(seat.host)
         self._refill()
-        if seat.agents and not self._take_over_due:
+        if seat.agents:
+            self._take_over_soon()
+
+    def _take_over_soon(self) -> None:
+        if not self._take_over_due and not self._closed:
             self._take_over_due = True
             self._spawn_task(self._attempt(self._take_over_lost))
 
     async def _take_over_lost(self) -> None:
-        """Wake the agents with work that have no host, once for all hosts that have just been lost together."""
+        """Wake the agents with work that have no host, once for all hosts that have just been lost, or drained, together."""
         self._take_over_due = False
         agents = await self._store.read(AgentsWithWork(_TAKEOVER_LIMIT))
         await self.wake([agent for agent in agents if self._placement_table.host_entry_of(agent) is None])

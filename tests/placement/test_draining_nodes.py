@@ -152,3 +152,25 @@ async def test_a_host_that_dies_while_its_node_is_drained_loses_nobody(pool):
 
         await draining
         await settled(lambda: agent in on(pool, "two")[1])
+
+
+async def test_an_agent_that_got_a_run_when_its_node_was_drained_already_does_not_wait_for_the_calls_of_others(pool):
+    work = Work()
+    async with directory_over(pool, isolation=Isolation.SHARED, work=work) as directory:
+        [busy, idle] = agents = refs(2)
+        pool.nodes = {"one": 1.0}
+        await directory.wake(agents)
+        await seated(pool, *agents)
+        [host], _ = on(pool, "one")
+        host.idle[idle] = 1.0
+        host.run_ends.clear()
+        work.agents = agents
+        pool.nodes = {"one": 1.0, "two": 1.0}
+
+        draining = asyncio.create_task(directory.drain_node("one", GRACE))
+        await settled(lambda: on(pool, "two")[1] == [idle])
+        assert not draining.done()
+
+        host.run_ends.set()
+        await draining
+        await settled(lambda: set(on(pool, "two")[1]) == {busy, idle})
