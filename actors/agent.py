@@ -142,9 +142,9 @@ class AgentActor(RemoteActor):
         """See AgentHost.release."""
         return await self._host.release(agents)
 
-    async def hand_over(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
+    async def hand_over(self, agents: Sequence[AgentRef], grace: float | None = None) -> tuple[AgentRef, ...]:
         """See AgentHost.hand_over."""
-        return await self._host.hand_over(agents)
+        return await self._host.hand_over(agents, grace)
 
     async def status(self, most: int) -> HostStatus:
         """See AgentHost.status."""

@@ -6,9 +6,10 @@ import asyncio
 import logging
 import math
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from actors.hosts import ActorHost, RootedPool
 from actors.keeper_client import KeeperClient
@@ -20,12 +21,13 @@ from actors.remote_actor import RemoteActor, plain
 from actors.secrets import take_over
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
 from owlclaw_ray.domain.node import LeaseView
-from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
+from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError, UserError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.file_threads import in_file_thread
 from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.placement.directory import Directory
+from owlclaw_ray.placement.drained_nodes import DrainedNodes
 from owlclaw_ray.placement.growth import Growth
 from owlclaw_ray.placement.lease import RENEW_SECONDS, LeaseHolder
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, views_of
@@ -61,8 +63,19 @@ class DirectoryActor(RemoteActor):
         self._lease: LeaseHolder | None = None
         self._preparing: asyncio.Task[None] | None = None
         """Makes a host on standby, once between two times of running the agents."""
+        self._drained: DrainedNodes | None = None
+        self._marking = asyncio.Lock()
+        self._draining: set[asyncio.Task[None]] = set()
+        self._looked = False
+        """Whether the store was asked once which nodes are drained: before that, this cluster does not ask for the lease."""
         cluster = cluster_name(plan.store_url)
         if cluster:
+            self._drained = DrainedNodes(self._store, cluster)
+            look = partial(self._look_for_drained, self._drained)
+            self._looking = Periodic(
+                "looking for drained nodes", look, self._clock, plan.placement.sweep, retry=RENEW_SECONDS
+            )
+            self._looking.start()
             self._lease = LeaseHolder(
                 self._store, cluster, self._clock, began=self._take_agents, ended=self._give_up_agents
             )
@@ -79,6 +92,7 @@ class DirectoryActor(RemoteActor):
             isolation_of=self._isolation_of,
             placement=self._plan.placement,
             clock=self._clock,
+            drained={} if self._drained is None else dict.fromkeys(self._drained.known, self._plan.drain_seconds),
             growth=Growth(request_nodes, self._plan.placement.most_nodes) if self._plan.placement.most_nodes else None,
         )
 
@@ -95,9 +109,72 @@ class DirectoryActor(RemoteActor):
 
     async def _hold(self, lease: LeaseHolder) -> None:
         """Ask for the lease; on standby have a host ready on each node, so that the first agents need not wait for a process to start."""
+        if not self._looked:
+            return
+        if self._is_all_drained() and not (lease.held and self._draining):
+            if lease.held:
+                logger.warning("all nodes are drained: another cluster may run the agents of the store")
+                await lease.stand_back()
+            return
         await lease.tick()
         if lease.holder and self._preparing is None and self._plan.placement.warm:
             self._preparing = asyncio.create_task(self._prepare())
+
+    async def _look_for_drained(self, drained: DrainedNodes) -> None:
+        """Do as the store says: a drain outlives the Directory, and may have been begun by another."""
+        async with self._marking:
+            known, directory = await drained.look(), self._directory
+            if directory is None:
+                await self._pool.living()  # it learns which nodes there are
+            else:
+                for node_id in known - directory.drained:
+                    self._begin(directory.drain_node(node_id, self._plan.drain_seconds))
+                for node_id in directory.drained - known:
+                    await directory.undrain_node(node_id)
+        self._looked = True
+
+    def _is_all_drained(self) -> bool:
+        return self._drained is not None and bool(self._pool.nodes) and self._drained.known.issuperset(self._pool.nodes)
+
+    def _begin(self, drain: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(drain)
+        self._draining.add(task)
+        task.add_done_callback(self._draining.discard)
+
+    def _rows(self) -> DrainedNodes:
+        if self._drained is None:
+            what = "the store is an SQLite file, which serves this one node"
+            raise UserError(f"{what}: `owlclaw down` drains it and stops the runtime")
+        return self._drained
+
+    async def drain(self, nodes: Sequence[str]) -> None:
+        """Have these nodes run no agents any more. That is durable when this returns; their agents leave behind the caller.
+
+        Raises UserError if the store has one node only, StoreUnavailableError.
+        """
+        rows = self._rows()
+        async with self._marking:
+            await rows.drain(nodes)
+            if self._directory is not None:
+                for node_id in nodes:
+                    self._begin(self._directory.drain_node(node_id, self._plan.drain_seconds))
+
+    async def undrain(self, nodes: Sequence[str]) -> None:
+        """Let these nodes run agents again; raises as `drain`."""
+        rows = self._rows()
+        async with self._marking:
+            await rows.undrain(nodes)
+            if self._directory is not None:
+                for node_id in nodes:
+                    await self._directory.undrain_node(node_id)
+
+    async def drained(self) -> tuple[str, ...]:
+        """Return the ids of the nodes that are drained, as far as it is known."""
+        return () if self._drained is None else tuple(self._drained.known)
+
+    async def agents_on(self, node_id: str) -> int:
+        """Return how many agents a node still holds."""
+        return 0 if self._directory is None else self._directory.agents_on(node_id)
 
     async def _prepare(self) -> None:
         try:
@@ -196,6 +273,7 @@ class DirectoryActor(RemoteActor):
         if self._directory is not None:
             await self._directory.stop(grace)
         if self._lease is not None:
+            await self._looking.stop()
             await self._holding.stop()
             try:
                 await self._lease.release()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, TypeVar
 
 import ray
 from msgspec import Struct
+from msgspec.structs import replace
 from ray._private.state import available_resources_per_node, state  # no public name
 
 from actors.plan import RuntimePlan, ToolSlots
@@ -114,12 +115,12 @@ class FleetNodes:
         """Return the nodes that there are now, and the lease."""
         nodes = await asyncio.to_thread(ray_nodes)
         names, salt = node_names(nodes), secrets.token_bytes(16)
-        shared = await self._shared_parts()
+        shared, drained = await asyncio.gather(self._shared_parts(), in_time(self._directory.call.drained()))
         views, lease = await asyncio.gather(
             asyncio.gather(*(self._view(node, names[node.node_id], shared, salt) for node in nodes)),
             in_time(self._directory.call.lease()),
         )
-        return ClusterView(tuple(views), lease)
+        return ClusterView(tuple(_marked(view, drained or ()) for view in views), lease)
 
     async def _view(self, node: RayNode, name: str, shared: Mapping[str, str], salt: bytes) -> NodeView:
         report, clock, parts = None, None, tuple[str, ...]()
@@ -169,6 +170,12 @@ class FleetNodes:
             if place is not None:
                 found[str(part)] = place.node_id
         return found
+
+
+def _marked(view: NodeView, drained: Collection[str]) -> NodeView:
+    if view.state is not NodeState.ACTIVE or view.node_id not in drained:
+        return view
+    return replace(view, state=NodeState.DRAINING, problem="it is drained: owlclaw drain NODE --undo takes it back")
 
 
 async def clock_of(remote: Callable[[], Awaitable[float]], now: Callable[[], float]) -> NodeClock:

@@ -52,9 +52,9 @@ class ActorHost:
         """See Host.release."""
         return await self._answer(calls(self.actor).release(agents))
 
-    async def hand_over(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
+    async def hand_over(self, agents: Sequence[AgentRef], grace: float | None = None) -> tuple[AgentRef, ...]:
         """See Host.hand_over."""
-        return await self._answer(calls(self.actor).hand_over(agents))
+        return await self._answer(calls(self.actor).hand_over(agents, grace))
 
     async def status(self, most: int) -> HostStatus:
         """See Host.status."""

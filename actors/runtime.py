@@ -23,6 +23,7 @@ from owlclaw_ray.configuration.webhooks import filled_sources
 from owlclaw_ray.definitions.folder import DefinitionFolder
 from owlclaw_ray.definitions.skills.host_facts import Machine
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
+from owlclaw_ray.domain.node import NodeState
 from owlclaw_ray.domain.score import Score
 from owlclaw_ray.domain.tracing import Destination
 from owlclaw_ray.domain.webhook import WebhookSource
@@ -210,6 +211,20 @@ class RecentDefinitions:
         await self._directory.call.reload(name)
 
 
+class NodeMarker:
+    """Drains nodes, and takes them back."""
+
+    def __init__(self, namespace: str) -> None:
+        self._directory = NamedActor(DIRECTORY, namespace)
+
+    async def __call__(self, nodes: Sequence[str], state: NodeState) -> None:
+        """Mark these nodes as active or draining. Raises UserError, StoreUnavailableError, RuntimeUnavailableError."""
+        if state is NodeState.DRAINING:
+            await self._directory.call.drain(nodes)
+        else:
+            await self._directory.call.undrain(nodes)
+
+
 class PartsHealth:
     """Asks every part of the runtime whether it answers."""
 
@@ -275,6 +290,7 @@ def ray_runtime(plan: RuntimePlan) -> Runtime:
         mcp=McpLink(plan.namespace) if plan.mcp is not None else None,
         metrics=FleetMetrics(plan),
         cluster_of=FleetNodes(plan, clock),
+        mark_nodes=NodeMarker(plan.namespace),
         sources=_sources(plan),
         callbacks=plan.defaults.callbacks,
         noted_heads=ChainHeadFolder(plan.data_dir).load,

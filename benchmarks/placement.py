@@ -103,8 +103,9 @@ class ListedHost:
         """See Host.release."""
         return self._leave("release", agents)
 
-    async def hand_over(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
+    async def hand_over(self, agents: Sequence[AgentRef], grace: float | None = None) -> tuple[AgentRef, ...]:
         """See Host.hand_over."""
+        del grace
         return self._leave("hand_over", agents)
 
     async def status(self, most: int) -> HostStatus:

@@ -515,6 +515,17 @@ class Client:
         """Return the nodes of the cluster, by id, and the lease of the store."""
         return await self._call(wire.Nodes, "GET", "/v1/nodes")
 
+    async def drain(self, node: str) -> wire.Nodes:
+        """Have a node run no agents any more, or `all`, and return these nodes; `node` is a name, an address, or the beginning of an id.
+
+        Raises NotFoundError, UserError.
+        """
+        return await self._call(wire.Nodes, "POST", f"/v1/nodes/{_part(node)}/drain")
+
+    async def undrain(self, node: str) -> wire.Nodes:
+        """Let a drained node run agents again, or `all`; see `drain`."""
+        return await self._call(wire.Nodes, "POST", f"/v1/nodes/{_part(node)}/undrain")
+
     async def ledger(
         self,
         agent: str | None = None,

@@ -121,6 +121,8 @@ class SyncClient:
     send_again = _Blocking(Client.send_again)
     mcp_servers = _Blocking(Client.mcp_servers)
     nodes = _Blocking(Client.nodes)
+    drain = _Blocking(Client.drain)
+    undrain = _Blocking(Client.undrain)
     ledger = _Blocking(Client.ledger)
     ledger_page = _Blocking(Client.ledger_page)
     ledger_heads = _Blocking(Client.ledger_heads)

@@ -6,6 +6,8 @@ from enum import Enum
 
 from msgspec import Struct
 
+from owlclaw_ray.errors import NotFoundError, UserError
+
 PID_FILE = "owlclaw.pid"
 """In the data folder: which process serves this data, and where."""
 
@@ -17,7 +19,7 @@ class NodeCondition(Enum):
     JOINING = "joining"
     """Its root is being started."""
     DRAINING = "draining"
-    """Ray gives it no new work."""
+    """It was drained, or Ray drains it: it gets no new work."""
     NO_ROOT = "no_root"
     """It is a node of the Ray cluster, and nothing of the runtime is there."""
     SILENT = "silent"
@@ -137,3 +139,20 @@ class ClusterView(Struct, frozen=True):
 
     nodes: tuple[NodeView, ...] = ()
     lease: LeaseView | None = None
+
+
+def nodes_called(view: ClusterView, name: str) -> tuple[NodeView, ...]:
+    """Return the nodes that are not lost and are meant by `all`, an id or its beginning, a name or an address: one, or all.
+
+    Raises NotFoundError, and UserError if a name means several.
+    """
+    present = [node for node in view.nodes if node.state is not NodeState.LOST]
+    if name == "all":
+        return tuple(present)
+    found = [node for node in present if name in {node.node_id, node.name, node.address}]
+    found = found or [node for node in present if node.node_id.startswith(name)]
+    if not found:
+        raise NotFoundError("node", name)
+    if len(found) > 1:
+        raise UserError(f"{name!r} means several nodes: {', '.join(node.name for node in found)}; name one of them")
+    return tuple(found)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -55,9 +55,10 @@ class Directory:
         placement: Placement,
         clock: Clock,
         growth: Growth | None = None,
+        drained: Mapping[str, float] | None = None,
     ) -> None:
         """`isolation_of` says how a definition's agents are placed; None: that is not known yet, and its agents wait for the
-        next sweep. `growth` asks for more machines; None: nobody does.
+        next sweep. `growth` asks for more machines; None: nobody does. `drained`: nodes that are drained already, with their graces.
         """
         self._pool, self._store, self._isolation_of = pool, store, isolation_of
         self._placement, self._clock, self._growth = placement, clock, growth
@@ -72,6 +73,8 @@ class Directory:
         """Agents move because machines have come, until none has far more than its share."""
         self._moved: set[AgentRef] = set()
         """Those handed over since: nobody moves twice."""
+        self._drained = dict(drained or {})
+        """Nodes that get no hosts and no agents, each with the grace of the calls that are under way there."""
         self._take_over_due = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._swept = self._closed = False
@@ -133,6 +136,51 @@ class Directory:
         """Return a host by its id; None if it is gone."""
         seat = self._placement_table.get(host_id)
         return None if seat is None else seat.host
+
+    async def drain_node(self, node_id: str, grace: float) -> None:
+        """Give the node no hosts and no agents any more, end its hosts, and return when they have ended; see undrain_node.
+
+        Each agent with a run leaves at the next step of the run, for which calls under way have `grace` seconds, and goes on elsewhere at
+        once. Hosts that are found there later are drained too.
+        """
+        self._drained[node_id] = grace
+        self._note_nodes()
+        seats = [seat for seat in self._placement_table if seat.node.node_id == node_id and not seat.ending]
+        for seat in seats:
+            self._placement_table.end(seat)
+        self._refill()
+        await asyncio.gather(*(self._drain_seat(seat, grace) for seat in seats))
+
+    @property
+    def drained(self) -> frozenset[str]:
+        """The nodes that are drained."""
+        return frozenset(self._drained)
+
+    def agents_on(self, node_id: str) -> int:
+        """Return how many agents a node still holds."""
+        return sum(len(seat.agents) for seat in self._placement_table if seat.node.node_id == node_id)
+
+    async def undrain_node(self, node_id: str) -> None:
+        """Let the node have hosts and agents again; hosts that are being drained end all the same."""
+        if self._drained.pop(node_id, None) is not None:
+            self._note_nodes()
+            self._refill()
+            await self._place_waiting()
+
+    async def _drain_seat(self, seat: HostEntry, grace: float) -> None:
+        agents = tuple(seat.agents)
+        await self._release_from_host(seat, agents, seat.host.release)
+        self._take_over_soon()  # the store refused them the runs that came since the node was marked
+        await asyncio.gather(*(self._pass_on(seat, agent, grace) for agent in tuple(seat.agents)))
+        await self._drain(seat.host, grace)  # agents that were on their way to it are refused
+        if self._placement_table.remove(seat):
+            self._retire_host(seat.host)
+            self._take_over_soon()
+
+    async def _drain_late(self, seat: HostEntry, grace: float) -> None:
+        """Drain a host that was found on a drained node."""
+        await self._reconcile_agents(seat)
+        await self._drain_seat(seat, grace)
 
     def hosts(self) -> dict[str, int]:
         """Return the number of agents on each host."""
@@ -238,8 +286,8 @@ class Directory:
         finally:
             self._placement_table.close(seat, closing=False)
 
-    async def _pass_on(self, seat: HostEntry, agent: AgentRef) -> None:
-        await self._release_from_host(seat, [agent], seat.host.hand_over)
+    async def _pass_on(self, seat: HostEntry, agent: AgentRef, grace: float | None = None) -> None:
+        await self._release_from_host(seat, [agent], partial(seat.host.hand_over, grace=grace))
         await self.wake([agent])
 
     def _admit(self) -> Iterator[tuple[AgentRef, HostEntry]]:
@@ -323,15 +371,19 @@ class Directory:
 
     async def _grow(self, growth: Growth) -> None:
         await growth.beat(
-            self._pool.nodes,
+            self._nodes(),
             waited=max(map(self._line.heartbeats_waited, Isolation)),
             room=self._room(),
             used=len(self._placement_table) - self._placement_table.spare(),
             most_hosts=self._placement.most,
         )
 
+    def _nodes(self) -> Mapping[str, float]:
+        """Return the machines that may have hosts, each with its number of CPUs."""
+        return {node_id: cpus for node_id, cpus in self._pool.nodes.items() if node_id not in self._drained}
+
     def _note_nodes(self) -> None:
-        if self._placement_table.set_nodes(self._pool.nodes):
+        if self._placement_table.set_nodes(self._nodes()):
             self._spreading = True
             self._moved.clear()
 
@@ -387,12 +439,16 @@ class Directory:
         logger.warning("host %s is gone; its %d agents are taken over", seat.host.host_id, len(seat.agents))
         self._retire_host(seat.host)
         self._refill()
-        if seat.agents and not self._take_over_due:
+        if seat.agents:
+            self._take_over_soon()
+
+    def _take_over_soon(self) -> None:
+        if not self._take_over_due and not self._closed:
             self._take_over_due = True
             self._spawn_task(self._attempt(self._take_over_lost))
 
     async def _take_over_lost(self) -> None:
-        """Wake the agents with work that have no host, once for all hosts that have just been lost together."""
+        """Wake the agents with work that have no host, once for all hosts that have just been lost, or drained, together."""
         self._take_over_due = False
         agents = await self._store.read(AgentsWithWork(_TAKEOVER_LIMIT))
         await self.wake([agent for agent in agents if self._placement_table.host_entry_of(agent) is None])
@@ -403,8 +459,9 @@ class Directory:
             return
         ahead, table = 0, self._placement_table
         if self._swept and not self._line and not table.is_pressed():
-            ahead = self._placement.warm * len(self._pool.nodes)
-        wanted = sum(map(self._hosts_for, Isolation)) + ahead - table.spare() - self._spawning.total()
+            ahead = self._placement.warm * len(self._nodes())
+        coming = sum(number for node_id, number in self._spawning.items() if node_id not in self._drained)
+        wanted = sum(map(self._hosts_for, Isolation)) + ahead - table.spare() - coming
         for _ in range(wanted):
             node_id = table.node_for_host(self._placement.most, self._spawning)
             if node_id is None:
@@ -416,7 +473,7 @@ class Directory:
         """End one of the spare hosts that are more than the warm pool, to give its memory back."""
         if self._line or not self._swept or self._closed:
             return
-        surplus = self._placement_table.superfluous(self._placement.warm * len(self._pool.nodes))
+        surplus = self._placement_table.superfluous(self._placement.warm * len(self._nodes()))
         if surplus is not None and self._placement_table.remove(surplus):
             self._retire_host(surplus.host)
 
@@ -447,12 +504,17 @@ class Directory:
             await self._place_waiting()
 
     def _add_host(self, host: Host) -> HostEntry | None:
-        """Return the host's new seat; None if it is known, or being ended."""
+        """Return the host's new seat; None if it is known, or being ended, or on a drained node, where it is drained."""
         if host.host_id in self._placement_table or host.host_id in self._retired_hosts:
             return None
         seat = self._placement_table.add(host)
         self._spawn_task(self._watch_exit(seat))
-        return seat
+        grace = self._drained.get(host.node_id)
+        if grace is None:
+            return seat
+        self._placement_table.end(seat)
+        self._spawn_task(self._drain_late(seat, grace))
+        return None
 
     def _retire_host(self, host: Host) -> None:
         self._retired_hosts.add(host.host_id)

@@ -140,15 +140,18 @@ class AgentHost:
         await asyncio.gather(*(activation.release() for activation in resting.values()))
         return tuple(agent for agent in agents if agent not in self._activations and agent not in self._adopting)
 
-    async def hand_over(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
-        """Give up these agents, each after its present run; return the ones that are no longer here."""
-        gone = await asyncio.gather(*(self._hand_over(agent) for agent in agents))
+    async def hand_over(self, agents: Sequence[AgentRef], grace: float | None = None) -> tuple[AgentRef, ...]:
+        """Give up these agents, each after its present run; return the ones that are no longer here.
+
+        With `grace`, each at the next step of its run, for which a call under way has so many seconds: see Activation.drain.
+        """
+        gone = await asyncio.gather(*(self._hand_over(agent, grace) for agent in agents))
         return tuple(agent for agent, is_gone in zip(agents, gone, strict=True) if is_gone)
 
-    async def _hand_over(self, agent: AgentRef) -> bool:
+    async def _hand_over(self, agent: AgentRef, grace: float | None) -> bool:
         activation = self._activations.get(agent)
         if activation is not None:
-            await activation.step_down()
+            await (activation.step_down() if grace is None else self._give_up(activation, grace))
             if self._activations.get(agent) is activation:
                 del self._activations[agent]
         return agent not in self._activations and agent not in self._adopting
@@ -171,7 +174,7 @@ class AgentHost:
         return tuple(self._present())
 
     async def drain(self, grace: float) -> None:
-        """Take no more runs, let present ones end within `grace` seconds, hand over the rest, save all state.
+        """Take no more runs, let calls that are under way end within `grace` seconds, hand over the runs, save all state.
 
         The host is of no use afterwards. A store that does not answer holds this up for FINAL_FLUSH_SECONDS seconds at most: what is not
         saved then is taken over as after a crash.

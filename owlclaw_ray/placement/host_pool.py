@@ -43,7 +43,7 @@ class Host(Protocol):
         """See AgentHost.release."""
         ...
 
-    async def hand_over(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
+    async def hand_over(self, agents: Sequence[AgentRef], grace: float | None = None) -> tuple[AgentRef, ...]:
         """See AgentHost.hand_over."""
         ...
 

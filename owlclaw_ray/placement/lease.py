@@ -101,6 +101,15 @@ class LeaseHolder:
             self._renewed = None
             await self._store.apply([ReleaseLease(self._cluster)])
 
+    async def stand_back(self) -> None:
+        """Let another cluster have the lease while this one goes on; what follows is as if the lease was lost.
+
+        Another `tick` asks for it again.
+        """
+        await self.release()
+        if self._changing is None and self._settled != self.held:
+            self._changing = asyncio.create_task(self._change())
+
     def _patience(self, now: float) -> float:
         """Return how long an answer is waited for: a holder gives up in time, also if the store does not answer at all."""
         left = _ANSWER_SECONDS if self._renewed is None else self._renewed + GIVE_UP_SECONDS - now

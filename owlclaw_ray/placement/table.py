@@ -76,6 +76,8 @@ class HostEntry(Struct, eq=False):
     closing: bool = False
     """Being emptied, because others wait for its place: nobody is seated here until it is spare."""
 
+    ending: bool = False
+    """Its node is drained: nobody is seated here any more, and it ends when its agents have left."""
     counted: tuple[int, int] = (0, 0)
     """Its agents, and the idle ones of them, as they are in the sums of its node."""
 
@@ -186,6 +188,11 @@ class PlacementTable:
     def close(self, seat: HostEntry, *, closing: bool = True) -> None:
         """Seat nobody on the host until it is spare; or do so again."""
         seat.closing = closing
+        self._index(seat)
+
+    def end(self, seat: HostEntry) -> None:
+        """Seat nobody on the host any more."""
+        seat.ending = seat.closing = True
         self._index(seat)
 
     def learn(
@@ -308,7 +315,8 @@ class PlacementTable:
 
     def closing(self, *, most_checks: int) -> int:
         """Return how many hosts are being emptied, not counting those that take longer than so many checks."""
-        return sum(seat.closing and seat.checks <= most_checks for seat in self._seats.values())
+        seats = self._seats.values()
+        return sum(seat.closing and not seat.ending and seat.checks <= most_checks for seat in seats)
 
     def _open(self) -> list[HostEntry]:
         """Return the hosts with agents that stay."""
@@ -359,7 +367,7 @@ class PlacementTable:
         node, now = seat.node, (len(seat.agents), len(seat.idle))
         node.agents, node.idle = node.agents + now[0] - seat.counted[0], node.idle + now[1] - seat.counted[1]
         seat.counted = now
-        if seat.isolation is None:
+        if seat.isolation is None and not seat.ending:
             node.spare.setdefault(seat.host.host_id, seat)
         else:
             node.spare.pop(seat.host.host_id, None)

@@ -79,6 +79,7 @@ class Activation:
         self._draining = self._stepping_down = False
         self._current: RunId | None = None
         self._stop: Callable[[], object] = _nothing
+        self._leave: Callable[[], object] = _nothing
         self._cancelled: set[RunId] = set()
         self._grants = SessionGrants()
 
@@ -115,12 +116,14 @@ class Activation:
         return self._current in {None, run_id}
 
     async def drain(self, grace: float) -> bool:
-        """Take no more runs; let the present one end within `grace` seconds, else leave it to the next activation.
+        """Take no more runs, and leave the present one to the next activation at its next step: the model call or the tool calls
+        that are under way have `grace` seconds to end, then they are cut off.
 
-        The journal of a run that is left is durable then, the store permitting. Return whether the agent is at rest; after
+        The journal of a run that is left is durable then, the store permitting. Return whether the run stopped by itself; after
         False the activation must not be used again.
         """
         self._draining = True
+        self._leave()
         task = self._task
         if task is None:
             return True
@@ -201,7 +204,7 @@ class Activation:
                 return None
 
     async def _execute(self, claimed: RunClaimed) -> RunClaimed | None:
-        self._current, self._stop = claimed.run.run_id, _nothing
+        self._current, self._stop, self._leave = claimed.run.run_id, _nothing, _nothing
         self._cancelled &= {claimed.run.run_id}
         with about(claimed.run.run_id, self.agent.agent_id):
             try:
@@ -211,7 +214,7 @@ class Activation:
             except Exception as error:  # noqa: BLE001 - whatever it is, the run must end, not be resumed for ever
                 return await self._give_up(claimed, error)
             finally:
-                self._current, self._stop = None, _nothing
+                self._current, self._stop, self._leave = None, _nothing, _nothing
 
     async def _run_to_its_end(self, claimed: RunClaimed) -> RunClaimed | None:
         conversation = Conversation()
@@ -270,7 +273,7 @@ class Activation:
     async def _result_of(self, claimed: RunClaimed, journal: RunJournal) -> tuple[RunResult, AgentState] | None:
         """Return how the run ended, and the agent's state with what it taught.
 
-        None: it waits and is no longer this activation's.
+        None: it waits or is left, and is no longer this activation's.
         """
         run, family = claimed.run, self._services.family
         if not journal.conversation.prompt_built:
@@ -321,7 +324,9 @@ class Activation:
             return await self._end(run, journal, RunStatus.CANCELLED)
         present, grants = self._present_definition, self._grants
         loop = RunLoop(run, definition, self.state, journal, self._services, grants=grants, present=present)
-        self._stop = loop.cancel
+        self._stop, self._leave = loop.cancel, loop.leave
+        if self._draining:
+            loop.leave()
         result = await loop.execute()
         return None if result is None else (result, loop.rules.kept(self.state))
 

@@ -113,6 +113,10 @@ class RunNeeds(Struct, frozen=True):
     """Runs that it started in the same group of calls, and that are not over."""
 
 
+class RunLeft(Struct, frozen=True):
+    """The run goes on in the next activation, from where its journal ends."""
+
+
 class RunLoop:
     """One run, fresh or resumed, from its prompt to its result.
 
@@ -143,13 +147,14 @@ class RunLoop:
         self._count_tokens = partial(tokens.count_tokens, self._model.chain[0])
         self.rules = services.governor.rules(run, definition, state, self._conversation.outcomes, journal)
         self._cancelled = False
+        self._leaving = asyncio.Event()
         self._past_deadline = False
         # What earlier activations did after their last entry is unknown, but no more than lies between two beats.
         every = min(_MAX_SILENT, max(_MIN_SILENT, self._limits.run_timeout * _SILENT_SHARE))
         used = self._conversation.active + sum(min(silence, every) for silence in self._conversation.silences)
         self._time = ActiveTime(services.clock, self._limits.run_timeout, used=used, every=every)
         self._waited = 0.0
-        self._task: asyncio.Task[RunResult | RunNeeds] | None = None
+        self._task: asyncio.Task[RunResult | RunNeeds | RunLeft] | None = None
         self._dispatch: ToolDispatch | None = None
         self._asking: str | None = None
         """The model that is being asked."""
@@ -164,10 +169,20 @@ class RunLoop:
         self._cancelled = True
         self._stop()
 
+    def leave(self) -> None:
+        """Begin no model call and no tool call any more: those under way end, and the run is left to the next activation.
+
+        A run that needs no further call ends here.
+        """
+        self._leaving.set()
+
     async def execute(self) -> RunResult | None:
-        """Return how the run ended; nothing of the end is durable yet. None: it waits, which is durable."""
+        """Return how the run ended; nothing of the end is durable yet. None: it waits, or was left, which is durable."""
         run, journal, family = self._run, self._journal, self._services.family
         result = await self._execute()
+        if isinstance(result, RunLeft):
+            await journal.commit()
+            return None
         if isinstance(result, RunNeeds):
             if await journal.wait_for(result.approvals, result.runs):
                 if family is not None and not result.approvals:
@@ -180,7 +195,7 @@ class RunLoop:
         await _end_started(run, journal, self._services, started)
         return await _ended(run, journal, self._services.clock, result)
 
-    async def _execute(self) -> RunResult | RunNeeds:
+    async def _execute(self) -> RunResult | RunNeeds | RunLeft:
         self._journal.interrupt = self._stop
         self._task = asyncio.create_task(self._decide_in_time())
         try:
@@ -218,10 +233,17 @@ class RunLoop:
     def _new_dispatch(self) -> ToolDispatch:
         run, journal, services, definition = self._run, self._journal, self._services, self._definition
         return _dispatch(
-            run, journal, services, definition, rules=self.rules, grants=self._grants, present=self._present
+            run,
+            journal,
+            services,
+            definition,
+            rules=self.rules,
+            grants=self._grants,
+            present=self._present,
+            leaving=self._leaving.is_set,
         )
 
-    async def _decide_in_time(self) -> RunResult | RunNeeds:
+    async def _decide_in_time(self) -> RunResult | RunNeeds | RunLeft:
         until, clock = self._run.deadline, self._services.clock
         left = None if until is None else (until - clock.now()).total_seconds()
         self._past_deadline = left is not None
@@ -254,8 +276,10 @@ class RunLoop:
         message = f"the run took longer than its limit of {self._limits.run_timeout:g} s"
         return RunError("run_timeout", message, retryable=True)
 
-    async def _decide(self) -> RunResult | RunNeeds:
+    async def _decide(self) -> RunResult | RunNeeds | RunLeft:
         await self._services.settled(self._conversation.visible)
+        if self._leaving.is_set():
+            return RunLeft()
         if not self._conversation.prompt_built:
             await self._build_prompt()
         self._dispatch = self._new_dispatch()
@@ -268,9 +292,11 @@ class RunLoop:
                 return RunResult(RunStatus.COMPLETED)
             if self._conversation.turns >= self._limits.turns:
                 return self._terminated(f"the run reached its limit of {counted(self._limits.turns, 'turn')}")
+            if self._leaving.is_set():
+                return RunLeft()
             await self._ask(self._dispatch.visible)
 
-    async def _answer_calls(self, dispatch: ToolDispatch) -> RunResult | RunNeeds | None:
+    async def _answer_calls(self, dispatch: ToolDispatch) -> RunResult | RunNeeds | RunLeft | None:
         """Execute what the last reply asked for and is not done yet; return why the run cannot go on, if it cannot."""
         conversation = self._conversation
         calls = tuple(conversation.calls.values())
@@ -283,6 +309,8 @@ class RunLoop:
             runs = tuple(each for each in needed if isinstance(each, ChildRunStarted))
             if needed:
                 return RunNeeds(asked, runs)
+            if any(call.call_id not in conversation.results for call in calls[:allowed]):
+                return RunLeft()
         if len(calls) <= allowed:
             return None
         message = f"the run reached its limit of {counted(self._limits.tool_calls, 'tool call')}"
@@ -516,6 +544,7 @@ def _dispatch(
     rules: GovernedRun,
     grants: SessionGrants,
     present: Callable[[], Awaitable[AgentDefinition]] | None = None,
+    leaving: Callable[[], bool] = bool,
 ) -> ToolDispatch:
     async def renew() -> None:
         if present is not None:
@@ -535,6 +564,7 @@ def _dispatch(
         timezone=definition.timezone,
         states=definition.states,
         renew=renew,
+        leaving=leaving,
     )
 
 

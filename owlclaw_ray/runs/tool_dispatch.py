@@ -105,12 +105,16 @@ class ToolDispatch(Struct, frozen=True):
     """Those that the agent may query."""
     renew: Callable[[], Awaitable[None]] | None = None
     """Makes the rules those of the present definition, after an approver in this process was asked."""
+    leaving: Callable[[], bool] = bool
+    """Whether no further group of calls is to be begun: its calls are left without results."""
 
     async def execute(self, calls: Sequence[ToolCall]) -> tuple[ApprovalRequest | ChildRunStarted, ...]:
         """Execute those of a turn's calls that have no result yet, and record every result.
 
         Return what has to be approved, or to be over, before the turn can go on: then the calls of that group that need
         nothing are done, and those after the group are not begun.
+
+        When the run is being left, calls of further groups are not begun, and have no results then.
 
         Durable when this returns if any of them has the effect `once`; else with the run's next commit. Calls that were
         begun before a crash are not begun again if their effect is `once`: they become `uncertain`. If this does not
@@ -121,6 +125,8 @@ class ToolDispatch(Struct, frozen=True):
             if stopped_by:
                 self.refuse_all(group, f"{stopped_by} failed before it, in the same turn")
                 continue
+            if self.leaving() and any(call.call_id not in self.journal.conversation.results for call in group):
+                break
             answers = await self._together(group)
             needed = tuple(answer for answer in answers if not isinstance(answer, ToolResult))
             if needed:

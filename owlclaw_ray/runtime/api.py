@@ -14,7 +14,7 @@ from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStat
 from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, NotedHead, NotedHeads
-from owlclaw_ray.domain.node import ClusterView
+from owlclaw_ray.domain.node import ClusterView, NodeState, nodes_called
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.score import Judgement, Score, score_of
 from owlclaw_ray.domain.skill import Skill
@@ -29,6 +29,7 @@ from owlclaw_ray.errors import (
     StoreUnavailableError,
     ToolArgumentsError,
     UnknownAgentError,
+    UserError,
 )
 from owlclaw_ray.ids import AgentId, ApprovalId, ArtifactId, IdSource, RunId, ScheduleId, TenantId
 from owlclaw_ray.kernel.clock import Clock
@@ -125,6 +126,11 @@ async def no_cluster() -> ClusterView:
     return ClusterView()
 
 
+async def no_nodes(nodes: Sequence[str], state: NodeState) -> None:
+    """Refuse to mark nodes where there are none."""
+    raise UserError(f"this runtime has no nodes that could be {state.value}: {', '.join(nodes)}")
+
+
 async def refuse_score(score: Score) -> None:
     """Refuse a score where traces are not exported to Langfuse."""
     raise ScoreRefusedError(
@@ -166,12 +172,13 @@ class Runtime:
         ring: Callable[[Sequence[ScheduleId]], Awaitable[Sequence[Alarm]]],
         mcp: McpNode | None = None,
         cluster_of: Callable[[], Awaitable[ClusterView]] = no_cluster,
+        mark_nodes: Callable[[Sequence[str], NodeState], Awaitable[None]] = no_nodes,
         sources: Sequence[WebhookSource] = (),
         callbacks: CallbackRules | None = None,
         noted_heads: Callable[[], NotedHeads] = NotedHeads,
         keep_score: Callable[[Score], Awaitable[None]] = refuse_score,
     ) -> None:
-        self._cluster_of = cluster_of
+        self._cluster_of, self._mark_nodes = cluster_of, mark_nodes
         self._ring, self._noted_heads, self._keep_score = ring, noted_heads, keep_score
         self._store, self._following, self._dispatcher = store, following, dispatcher
         self._definitions, self._health_of = definitions, health_of
@@ -390,6 +397,24 @@ class Runtime:
     async def nodes(self) -> ClusterView:
         """Return the nodes of the cluster, none without Ray. Those that do not answer are told as such."""
         return await self._cluster_of()
+
+    async def drain(self, node: str) -> ClusterView:
+        """Have a node run no agents any more, or `all` of them, and return these nodes as they are now. See nodes_called for `node`.
+
+        Durable when it returns. Agents leave behind the caller, each at the next step of its run. Raises NotFoundError, UserError if
+        `node` means several, or the store has one node only, RuntimeUnavailableError, StoreUnavailableError.
+        """
+        return await self._marked(node, NodeState.DRAINING)
+
+    async def undrain(self, node: str) -> ClusterView:
+        """Let a node, or `all`, run agents again; see `drain`."""
+        return await self._marked(node, NodeState.ACTIVE)
+
+    async def _marked(self, node: str, state: NodeState) -> ClusterView:
+        ids = [each.node_id for each in nodes_called(await self.nodes(), node)]
+        await self._mark_nodes(ids, state)
+        view = await self.nodes()
+        return ClusterView(tuple(each for each in view.nodes if each.node_id in ids), view.lease)
 
     async def metrics(self) -> Sequence[MetricFamily]:
         """Return the present numbers of all parts; never raises."""

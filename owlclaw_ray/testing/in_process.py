@@ -286,9 +286,9 @@ class LocalHost:
         """See Host.release."""
         return await self._reach(lambda host: host.release(agents))
 
-    async def hand_over(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
+    async def hand_over(self, agents: Sequence[AgentRef], grace: float | None = None) -> tuple[AgentRef, ...]:
         """See Host.hand_over."""
-        return await self._reach(lambda host: host.hand_over(agents))
+        return await self._reach(lambda host: host.hand_over(agents, grace))
 
     async def status(self, most: int) -> HostStatus:
         """See Host.status."""

@@ -16,6 +16,7 @@ MODULES = {
     "init": ("init",),
     "server": ("up", "down"),
     "node": ("node",),
+    "drain": ("drain",),
     "trigger": ("trigger",),
     "runs": ("runs", "tail"),
     "top": ("top",),

@@ -22,9 +22,8 @@ from tests.placement.test_directory import SteeredPool, Work
 class Pool:
     """Knows its hosts only after some failures."""
 
-    nodes = 1
-
     def __init__(self, *failures):
+        self.nodes = {"here": 1.0}
         self.failures = list(failures)
 
     async def living(self):

@@ -31,6 +31,7 @@ class Cluster:
         self.nodes = [ALPHA, BETA]
         self.stuck, self.dead, self.missing, self.unborn = set(), set(), set(), set()
         self.salts = []
+        self.drained = ()
 
     def find(self, part, namespace, node_id=""):
         return None if (part, node_id) in self.missing else (part, node_id)
@@ -45,7 +46,7 @@ class Cluster:
         if (part, node_id) in self.dead:
             raise RuntimeUnavailableError(part)
         self.salts += arguments
-        return {"now": 0.0, "inspect": node_view().report, "lease": LEASE}[method]
+        return {"now": 0.0, "inspect": node_view().report, "lease": LEASE, "drained": self.drained}[method]
 
 
 @pytest.fixture
@@ -133,6 +134,16 @@ async def test_a_node_that_ray_drains_is_told_as_such_with_its_report(cluster):
     _, beta = (await seen()).nodes
 
     assert beta.state is NodeCondition.DRAINING
+    assert beta.report is not None
+
+
+async def test_a_node_that_was_drained_is_told_as_such_with_what_it_still_holds(cluster):
+    cluster.drained = ("b",)
+
+    alpha, beta = (await seen()).nodes
+
+    assert (alpha.state, beta.state) == (NodeState.ACTIVE, NodeState.DRAINING)
+    assert "--undo" in beta.problem
     assert beta.report is not None
 
 

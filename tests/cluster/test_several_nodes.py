@@ -85,6 +85,14 @@ class Fleet:
                 return
         raise AssertionError("".join(said))
 
+    def said(self, *arguments: str) -> str:
+        """Run an owlclaw command to its end, which must be a good one, and return what it printed."""
+        process = self.command(*arguments, RAY_ADDRESS=self.cluster.address)
+        text, _ = process.communicate(timeout=150)
+        self.started.remove(process)
+        assert process.returncode == 0, text
+        return text
+
     def down(self) -> None:
         """End whatever was started, as SIGTERM does."""
         for process in self.started:
@@ -135,6 +143,59 @@ def fleet(tmp_path: Path, postgres_url: str, cluster: Cluster) -> Iterator[Fleet
     made = Fleet(cluster, tmp_path, postgres_url, port)
     yield made
     made.down()
+
+
+@pytest.mark.long
+def test_a_node_is_drained_in_the_middle_of_many_runs_which_go_on_elsewhere_once_and_repeat_nothing(fleet):
+    fleet.up()
+    with SyncClient(f"http://127.0.0.1:{fleet.port}", timeout=100) as client:
+
+        def submit(number):
+            with ThreadPoolExecutor(8) as pool:
+                return list(pool.map(lambda each: client.submit(f"crowd:{each % 40}"), range(number)))
+
+        def named(node):
+            [found] = [each for each in client.nodes()["nodes"] if each["node_id"] == node["node_id"]]
+            return found
+
+        def at_work():
+            return next((each for each in client.nodes()["nodes"] if not each["head"] and running(each)), None)
+
+        accepted = submit(80)
+        while (node := at_work()) is None:
+            pass
+        said = fleet.said("drain", node["name"])
+        drained = named(node)
+        accepted += submit(40)
+        for each in accepted:
+            for _ in client.events(each["run_id"]):
+                pass
+        runs = [client.run(each["run_id"], events=True) for each in accepted]
+        still = named(node)
+        taken_back = fleet.said("drain", node["name"], "--undo")
+        while not (back := named(node))["report"]["load"]["hosts"]:
+            pass
+        here = fleet.said("drain", "--here"), fleet.said("drain", "--here", "--undo")
+    fleet.down()
+
+    assert said.endswith("drained\n")
+    for each in (drained, still):
+        assert (each["state"], each["report"]["load"]["agents"]) == ("draining", 0)
+    assert "runs agents again" in taken_back
+    assert back["state"] == "active"
+    assert [text.splitlines()[-1] for text in here] == ["drained", "this machine runs agents again"]
+    assert {run["status"] for run in runs} == {"completed"}
+    kinds = [[event["kind"] for event in run["events"]] for run in runs]
+    assert max(each.count("run_resumed") for each in kinds) == 1
+    assert {each.count("model_replied") for each in kinds} == {len(SCRIPT)}
+    assert not [event for run in runs for event in run["events"] if (event["data"].get("error") or {})]
+    effects = (fleet.folder / "effects").read_text().splitlines()
+    assert len(effects) == len(set(effects)) == 2 * len(runs)
+
+
+def running(node):
+    """Return how many agents are at work on a node, none if it does not answer."""
+    return 0 if node["report"] is None else node["report"]["load"]["running"]
 
 
 def test_a_node_is_killed_in_the_middle_of_many_runs_and_none_is_lost_or_repeated_and_all_ledgers_hold(fleet):

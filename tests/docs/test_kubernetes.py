@@ -16,7 +16,7 @@ from ray.serve.schema import ServeDeploySchema
 
 from actors.environment import node_environment
 from actors.nodes import _TOOL_RESOURCES
-from owlclaw_ray.settings import load_runtime_settings
+from owlclaw_ray.settings import ShutdownSettings, load_runtime_settings
 from serve.origin_check import OriginCheck
 from tests.docs import kubernetes
 from tests.docs.kubernetes import (
@@ -39,7 +39,8 @@ from tests.docs.snippets import ROOT
 
 SERVICE = base()["RayService", "owlclaw"]
 GROUPS = groups(SERVICE)
-DRAIN_SECONDS = 60
+DRAIN_SECONDS = ShutdownSettings().grace_seconds
+ENDING_SECONDS = RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S
 MONITOR = yaml.safe_load((KUBERAY / "components/monitoring/servicemonitor.yaml").read_text())
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 needs_helm = pytest.mark.skipif(HELM is None, reason="needs helm, on the PATH or named by HELM")
@@ -102,10 +103,12 @@ def test_a_new_cluster_stands_beside_the_old_one_for_longer_than_the_old_one_nee
     grace = {pod(group)["terminationGracePeriodSeconds"] for group in GROUPS}
 
     assert spec["upgradeStrategy"]["type"] == "NewCluster"
-    assert min(grace) > DRAIN_SECONDS + RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S
+    assert min(grace) > DRAIN_SECONDS + ENDING_SECONDS
     assert spec["rayClusterDeletionDelaySeconds"] > max(grace)
     for group in GROUPS:
-        assert container(group)["lifecycle"]["preStop"]["exec"]["command"] == ["owlclaw", "drain"]
+        *command, seconds = container(group)["lifecycle"]["preStop"]["exec"]["command"]
+        assert command == ["owlclaw", "drain", "--here", "--timeout"]
+        assert DRAIN_SECONDS < int(seconds) < pod(group)["terminationGracePeriodSeconds"] - ENDING_SECONDS
 
 
 @of_each_machine

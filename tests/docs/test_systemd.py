@@ -98,6 +98,15 @@ def test_ray_has_the_time_that_it_takes_to_end_and_its_exit_code_is_no_failure(n
     assert int(service["TimeoutStopSec"]) > RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S
 
 
+def test_a_machine_is_drained_before_it_stops_and_has_the_time_for_it():
+    service = unit(NODE)["Service"]
+    command, _, seconds = service["ExecStop"].rpartition(" ")
+
+    assert command == "-/opt/owlclaw/venv/bin/owlclaw drain --here --timeout"
+    assert ShutdownSettings().grace_seconds < int(seconds)
+    assert int(seconds) + RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S < int(service["TimeoutStopSec"])
+
+
 def test_the_runtime_ends_before_its_head_does_and_has_time_to_hand_runs_over():
     runtime = unit(RUNTIME)
 

@@ -34,6 +34,7 @@ class SteeredHost:
         self.run_ends = asyncio.Event()
         self.run_ends.set()
         self.handing_over = 0
+        self.graces = []
         self.adopts = asyncio.Event()
         self.adopts.set()
         self.answers_at_once = ()
@@ -76,7 +77,8 @@ class SteeredHost:
             self.idle.pop(agent, None)
         return gone
 
-    async def hand_over(self, agents):
+    async def hand_over(self, agents, grace=None):
+        self.graces.append(grace)
         await self._reached()
         self.handing_over += len(agents)
         await self.run_ends.wait()
@@ -145,13 +147,14 @@ class Work:
 
 
 @asynccontextmanager
-async def directory_over(pool, *, isolation=Isolation.DEDICATED, work=None, **placement):
+async def directory_over(pool, *, isolation=Isolation.DEDICATED, work=None, drained=None, **placement):
     made = Directory(
         pool=pool,
         store=work or Work(),
         isolation_of=lambda name: isolation.get(name) if isinstance(isolation, dict) else isolation,
         placement=Placement(**{"warm": 0, "heartbeat": 1.0, "sweep": 1.0, **placement}),
         clock=ManualClock(),
+        drained=drained,
     )
     await made.start()
     try:

@@ -62,6 +62,59 @@ async def test_a_run_that_ends_within_the_grace_is_not_handed_over(world, node):
     assert await owners(world) == [None]
 
 
+async def test_a_model_call_under_way_ends_within_the_grace_and_its_run_goes_on_elsewhere_at_once(world, node):
+    await asked(world)
+    stopping = draining(node, 60)
+    await world.clock.advance(2)
+    world.answer_model(world.models.pending[0], "look", "act")
+    await world.clock.settle()
+
+    assert stopping.done()
+    assert not world.tools
+    assert not world.models.pending
+    assert await owners(world) == [None]
+    [run] = await continued_elsewhere(world)
+    assert run.status is RunStatus.COMPLETED
+    assert set(world.witness.executions.values()) == {1}
+    entries = await world.nodes[1].gate.read(JournalOfRun(DEFAULT_TENANT, RUN))
+    kinds = [entry.kind for entry in entries]
+    assert kinds.count(EntryKind.RUN_RESUMED) == 1
+    assert kinds.index(EntryKind.MODEL_REPLIED) < kinds.index(EntryKind.RUN_RESUMED)
+
+
+async def test_tool_calls_under_way_end_within_the_grace_and_those_after_them_are_made_elsewhere(world, node):
+    await asked(world)
+    world.answer_model(world.models.pending[0], "act", "put")
+    await world.clock.settle()
+    stopping = draining(node, 60)
+    await world.clock.advance(2)
+    assert not stopping.done()
+    world.end_tool(world.tools[0])
+    await world.clock.settle()
+
+    assert stopping.done()
+    assert not world.tools
+    [run] = await continued_elsewhere(world)
+    assert run.status is RunStatus.COMPLETED
+    assert "error" not in world.witness.recorded[RUN, "t0-0"]
+    assert set(world.witness.executions.values()) == {1}
+
+
+async def test_after_the_last_tool_call_of_a_turn_a_draining_host_asks_no_model(world, node):
+    await asked(world)
+    world.answer_model(world.models.pending[0], "look")
+    await world.clock.settle()
+    stopping = draining(node, 60)
+    await world.clock.settle()
+    world.end_tool(world.tools[0])
+    await world.clock.settle()
+
+    assert stopping.done()
+    assert not world.models.pending
+    assert [run.status for run in await continued_elsewhere(world)] == [RunStatus.COMPLETED]
+    assert world.witness.executions == {(RUN, "t0-0"): 1}
+
+
 async def test_no_further_run_is_begun_while_a_host_drains(world, node):
     await asked(world, SOLO, SOLO)
     stopping = draining(node, 5)

@@ -193,3 +193,26 @@ async def test_a_change_that_comes_while_one_is_carried_out_waits_for_it(store):
         await asyncio.sleep(0)
 
     assert told == ["begin", "begun", "end"]
+
+
+async def test_a_cluster_that_stands_back_gives_its_agents_up_and_the_other_takes_the_lease_at_once(east, west):
+    await east.tick()
+    await west.tick()
+    await east.lease.stand_back()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await west.tick(1.0)
+
+    assert east.told == ["begin", "end"]
+    assert west.told == ["begin"]
+
+
+async def test_a_cluster_that_stood_back_asks_for_the_lease_again(east):
+    await east.tick()
+    await east.lease.stand_back()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await east.tick(1.0)
+
+    assert east.lease.held
+    assert east.told == ["begin", "end", "begin"]

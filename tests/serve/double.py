@@ -30,6 +30,7 @@ from owlclaw_ray.domain.node import (
     NodeView,
     Slots,
     Versions,
+    nodes_called,
 )
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.score import Judgement, Score, score_of
@@ -343,6 +344,8 @@ class MemoryRuntime(Runtime):
         """Of every agent's last runs."""
         self.inbox, self.outbox = webhooks(clock, Submitting(self))
         self.healthy = Health(ready=True, parts={"store": "ok", "directory": "ok"})
+        self.cluster = CLUSTER
+        self.drained: set[str] = set()
 
     async def ring(self, tenant: TenantId, schedule_id: ScheduleId) -> Alarm:
         if await self.schedules.read(ScheduleById(tenant, schedule_id)) is None:
@@ -511,7 +514,22 @@ class MemoryRuntime(Runtime):
         return found
 
     async def nodes(self) -> ClusterView:
-        return CLUSTER
+        return replace(self.cluster, nodes=tuple(self._as_drained(each) for each in self.cluster.nodes))
+
+    def _as_drained(self, node: NodeView) -> NodeView:
+        drained = node.node_id in self.drained and node.state is NodeState.ACTIVE
+        return replace(node, state=NodeState.DRAINING) if drained else node
+
+    async def drain(self, node: str) -> ClusterView:
+        self.drained |= {each.node_id for each in nodes_called(self.cluster, node)}
+        return await self._called(node)
+
+    async def undrain(self, node: str) -> ClusterView:
+        self.drained -= {each.node_id for each in nodes_called(self.cluster, node)}
+        return await self._called(node)
+
+    async def _called(self, node: str) -> ClusterView:
+        return ClusterView(nodes_called(await self.nodes(), node), self.cluster.lease)
 
     async def mcp_servers(self) -> Sequence[McpServerView]:
         at = datetime(2026, 11, 3, 9, tzinfo=UTC)

@@ -126,6 +126,8 @@ async def test_what_an_agent_has_is_listed(client: Client):
     assert [memory["content"] for memory in await client.memories("assistant")] == ["机器很闲"]
     assert [server["state"] for server in await client.mcp_servers()] == ["up", "down"]
     assert [node["state"] for node in (await client.nodes())["nodes"]] == ["active", "lost"]
+    assert [node["state"] for node in (await client.drain("alpha"))["nodes"]] == ["draining"]
+    assert [node["state"] for node in (await client.undrain("all"))["nodes"]] == ["active"]
     assert await client.ledger("assistant") == await client.ledger(run=run["run_id"], kind="decision")
     assert (await client.ledger_page(tool="recall", since=datetime(2026, 1, 1, tzinfo=UTC), limit=1))["records"] == []
     assert (await client.verify_ledger())["holds"] is True

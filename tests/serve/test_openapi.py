@@ -69,6 +69,8 @@ list_ledger_heads            GET    /v1/ledger/heads                            
 list_agent_ledger_records    GET    /v1/agents/{agent}/ledger                      -                 Ledger
 list_mcp_servers             GET    /v1/mcp                                        -                 McpServers
 list_nodes                   GET    /v1/nodes                                      -                 Nodes
+drain_node                   POST   /v1/nodes/{node}/drain                         -                 Nodes
+undrain_node                 POST   /v1/nodes/{node}/undrain                       -                 Nodes
 get_liveness                 GET    /healthz                                       -                 Liveness
 get_readiness                GET    /readyz                                        -                 Health
 get_metrics                  GET    /metrics                                       -                 -
@@ -97,7 +99,7 @@ def shown_example(document: dict, content: dict) -> object:
 async def test_every_operation_documents_its_responses_with_examples_that_fit(document: dict):
     operations = [op for path in document["paths"].values() for method, op in path.items() if method in METHODS]
 
-    assert len(operations) == 54
+    assert len(operations) == 56
     for operation in operations:
         assert operation["summary"]
         for response in operation["responses"].values():

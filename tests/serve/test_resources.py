@@ -4,9 +4,10 @@ import httpx
 import pytest
 
 from owlclaw_ray.domain.ledger import BreakKind, ChainBreak
+from owlclaw_ray.domain.node import ClusterView
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.runtime.api import Health
-from tests.serve.double import ARTIFACT, MemoryRuntime
+from tests.serve.double import ARTIFACT, MemoryRuntime, node_view
 
 
 @pytest.fixture
@@ -207,3 +208,37 @@ async def test_nodes_are_told_with_what_they_report_and_those_that_were_lost_wit
     assert alpha["clock"] == {"skew": 0.001, "uncertainty": 0.0005}
     assert (beta["state"], beta["problem"], beta["report"]) == ("lost", "missed heartbeats", None)
     assert response.json()["lease"] == {"cluster": "east", "held": True, "generation": 3, "holder": ""}
+
+
+@pytest.mark.parametrize("name", ["alpha", "id-of-alpha", "id-of-a", "all"])
+async def test_a_node_is_drained_by_its_name_its_id_or_the_beginning_and_taken_back(http: httpx.AsyncClient, name: str):
+    drained = await http.post(f"/v1/nodes/{name}/drain")
+    again = await http.post(f"/v1/nodes/{name}/drain")
+    listed = await http.get("/v1/nodes")
+    back = await http.post(f"/v1/nodes/{name}/undrain")
+
+    assert (drained.status_code, back.status_code) == (202, 200)
+    assert [(node["name"], node["state"]) for node in drained.json()["nodes"]] == [("alpha", "draining")]
+    assert drained.json()["nodes"][0]["report"]["load"]["agents"] == 5
+    assert again.json() == drained.json()
+    assert [node["state"] for node in listed.json()["nodes"]] == ["draining", "lost"]
+    assert [node["state"] for node in back.json()["nodes"]] == ["active"]
+
+
+@pytest.mark.parametrize("name", ["gamma", "beta"])
+@pytest.mark.parametrize("what", ["drain", "undrain"])
+async def test_a_node_that_is_not_there_or_lost_is_not_drained(http: httpx.AsyncClient, name: str, what: str):
+    response = await http.post(f"/v1/nodes/{name}/{what}")
+
+    assert response.status_code == 404
+    assert response.json()["detail"] == f"there is no node '{name}'"
+
+
+async def test_a_name_that_means_several_nodes_drains_none(http: httpx.AsyncClient, runtime: MemoryRuntime):
+    runtime.cluster = ClusterView((node_view(), node_view("alps")))
+
+    response = await http.post("/v1/nodes/10.0.0.1/drain")
+
+    assert response.status_code == 422
+    assert "several nodes: alpha, alps" in response.json()["detail"]
+    assert not runtime.drained

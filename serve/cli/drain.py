@@ -1,0 +1,135 @@
+"""`owlclaw drain`: have a machine, or the cluster, run no agents any more."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from serve.cli.connection import HERE, FolderOption, UrlOption, connect
+from serve.cli.output import complain
+
+if TYPE_CHECKING:
+    from owlclaw_ray import wire
+
+_LOOK_SECONDS = 1.0
+_UNKNOWN = "does not answer"
+
+NodeArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[NODE]", help="Its name, address, or the beginning of its id. Default: all.", show_default=False
+    ),
+]
+TimeoutOption = Annotated[
+    float, typer.Option("--timeout", min=0, help="Seconds after which it is no longer waited for: exit code 1.")
+]
+UndoOption = Annotated[bool, typer.Option("--undo", help="Let it run agents again.")]
+HereOption = Annotated[
+    bool,
+    typer.Option(
+        "--here",
+        help="This machine, through its Ray: where the server cannot be reached, as before a machine is stopped.",
+    ),
+]
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the command."""
+    cli.command()(drain)
+
+
+def drain(
+    node: NodeArgument = None,
+    *,
+    undo: UndoOption = False,
+    timeout: TimeoutOption = 120.0,
+    here: HereOption = False,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+) -> None:
+    """Have a machine of a cluster, or all of them, run no agents any more, and wait until it holds none.
+
+    Model calls and tool calls under way end (shutdown.grace_seconds); their runs go on elsewhere, and nothing is repeated.
+    """
+    if here:
+        if node is not None:
+            raise typer.BadParameter("with --here it is this machine: name no other", param_hint="NODE")
+        _drain_here(timeout, undo=undo)
+        return
+    with connect(url, folder) as client:
+        marked = (client.undrain if undo else client.drain)(node or "all")["nodes"]
+        ids = {each["node_id"] for each in marked}
+        if undo:
+            for each in marked:
+                typer.echo(f"{each['name']} runs agents again")
+            return
+        _wait(lambda: _left([each for each in client.nodes()["nodes"] if each["node_id"] in ids]), timeout)
+
+
+def _left(nodes: Sequence[wire.Node]) -> Mapping[str, str]:
+    """Return what each node still holds, of those that hold something or do not say."""
+    left = {}
+    for node in nodes:
+        report = node["report"]
+        if report is None:
+            if node["state"] not in {"lost", "no_root"}:
+                left[node["name"]] = _UNKNOWN
+        elif report["load"]["agents"]:
+            left[node["name"]] = f"{report['load']['agents']} agents, {report['load']['running']} at work"
+    return left
+
+
+def _wait(left: Callable[[], Mapping[str, str]], timeout: float) -> None:
+    """Print what is left until nothing is; exit with 1 after so many seconds."""
+    end, said = time.monotonic() + timeout, ""
+    while now := left():
+        line = "; ".join(f"{name}: {what}" for name, what in now.items())
+        if line != said:
+            typer.echo(line)
+            said = line
+        if time.monotonic() >= end:
+            complain(f"not drained within {timeout:g} s; it stays marked, and goes on: {line}")
+            raise typer.Exit(1)
+        time.sleep(min(_LOOK_SECONDS, max(0.0, end - time.monotonic())))
+    typer.echo("drained")
+
+
+def _drain_here(timeout: float, *, undo: bool) -> None:
+    """Ask the Directory through Ray. Without one there is nothing to drain: the machine may be stopped."""
+    import ray
+
+    from actors.cluster import NAMESPACE
+    from actors.remote import DIRECTORY, NamedActor, here
+    from owlclaw_ray.errors import RuntimeUnavailableError
+
+    try:
+        ray.init(address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
+    except ConnectionError:
+        typer.echo("Ray does not run on this machine: there is nothing to drain")
+        return
+    try:
+        directory, own = NamedActor(DIRECTORY, NAMESPACE), here()
+        try:
+            if undo:
+                directory.call_now(lambda part: part.undrain([own]))
+                typer.echo("this machine runs agents again")
+                return
+            directory.call_now(lambda part: part.drain([own]))
+        except RuntimeUnavailableError as error:
+            typer.echo(f"no runtime answers, there is nothing to drain: {error}")
+            return
+
+        def left() -> Mapping[str, str]:
+            try:
+                number = directory.call_now(lambda part: part.agents_on(own))
+            except RuntimeUnavailableError:
+                return {"this machine": _UNKNOWN}
+            return {"this machine": f"{number} agents"} if number else {}
+
+        _wait(left, timeout)
+    finally:
+        ray.shutdown()

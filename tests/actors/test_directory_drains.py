@@ -1,0 +1,161 @@
+"""Draining as the Directory's actor does it, over a pool that a test steers and a store in a file."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from actors.directory import DirectoryActor
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.placement import Placement
+from owlclaw_ray.errors import UserError
+from owlclaw_ray.placement.lease import LeaseHolder
+from owlclaw_ray.store.commands import HoldLease, LeaseElsewhere
+from owlclaw_ray.store.sql.factory import open_store
+from owlclaw_ray.testing.clock import ManualClock
+from tests.actors.plans import plan_in
+from tests.definitions.writing import write_definition
+from tests.placement.test_directory import SteeredPool
+
+AGENT = AgentRef.parse("watch:1")
+
+
+@pytest.fixture
+async def store(tmp_path):
+    store = await open_store(f"sqlite:///{tmp_path / 'owlclaw.db'}", writer="keeper")
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def pool():
+    return SteeredPool(nodes={"one": 1.0, "two": 1.0})
+
+
+@pytest.fixture
+async def directory(tmp_path, store, pool, monkeypatch):
+    """Makes the actor, as often as it is called; the one before ends as its process would."""
+    monkeypatch.setattr("actors.directory.RootedPool", lambda *_: pool)
+    monkeypatch.setattr("actors.directory.KeeperClient", lambda _: store)
+    monkeypatch.setattr("actors.directory.configure", lambda _: None)
+    monkeypatch.setattr("actors.directory.RENEW_SECONDS", 0.01)
+    monkeypatch.setattr("actors.directory.cluster_name", lambda url: "" if url.startswith("sqlite") else "east")
+    write_definition(tmp_path / "watch", agent="isolation: shared\n")
+    plan = plan_in()
+    worker = replace(plan.worker, agents_dir=str(tmp_path))
+    plan = replace(
+        plan, worker=worker, store_url="postgresql://x", placement=Placement(warm=1, heartbeat=0.01, sweep=0.01)
+    )
+    made = []
+
+    async def make(**changes):
+        if made:
+            await made[-1]._looking.stop()
+            await made[-1]._holding.stop()
+            made[-1]._directory._closed = True
+        made.append(DirectoryActor(replace(plan, **changes)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.stop(0)
+
+
+async def until(condition):
+    """Let things go on until the condition, which may have to be awaited, holds."""
+    async with asyncio.timeout(10):
+        while not (await found if asyncio.iscoroutine(found := condition()) else found):
+            await asyncio.sleep(0.01)
+
+
+def nodes_with_hosts(pool):
+    return {host.node_id for host in pool.hosts.values()}
+
+
+async def seated(directory, agent=AGENT):
+    return bool(await directory.wake([agent]))
+
+
+async def lease_of(store, cluster):
+    """Ask for the lease as another cluster does."""
+    [outcome] = await store.apply([HoldLease(cluster, None)])
+    return outcome
+
+
+async def test_a_drained_node_stays_empty_when_the_directory_is_another_and_is_used_again_when_taken_back(
+    directory, pool
+):
+    first = await directory()
+    await until(lambda: nodes_with_hosts(pool) == {"one", "two"})
+
+    await first.drain(["one"])
+    await until(lambda: nodes_with_hosts(pool) == {"two"})
+    second = await directory()
+    await until(second.active)
+    await until(lambda: seated(second))
+    assert await second.drained() == ("one",)
+    assert nodes_with_hosts(pool) == {"two"}
+
+    await second.undrain(["one"])
+    await until(lambda: nodes_with_hosts(pool) == {"one", "two"})
+
+
+async def test_what_a_drained_node_still_holds_is_told(directory, pool):
+    actor = await directory()
+    await until(actor.active)
+    await until(lambda: seated(actor))
+    [host] = [host for host in pool.hosts.values() if AGENT in host.agents]
+    host.run_ends.clear()
+
+    await actor.drain([host.node_id])
+    assert await actor.agents_on(host.node_id) == 1
+
+    host.run_ends.set()
+    await until(lambda: host.host_id not in pool.hosts)
+    assert await actor.agents_on(host.node_id) == 0
+
+
+async def test_when_all_nodes_are_drained_the_lease_is_given_back_after_the_last_agent_has_left_and_taken_when_one_is_back(
+    directory, pool, store
+):
+    actor = await directory()
+    await until(actor.active)
+    await until(lambda: seated(actor))
+    [host] = [host for host in pool.hosts.values() if AGENT in host.agents]
+    host.run_ends.clear()
+
+    await actor.drain(["one", "two"])
+    await until(lambda: nodes_with_hosts(pool) == {host.node_id})
+    assert isinstance(await lease_of(store, "west"), LeaseElsewhere)
+
+    host.run_ends.set()
+    await until(lambda: not pool.hosts)
+    await until(lambda: _is_free(store))
+    assert not await actor.active()
+
+    await actor.undrain(["two"])
+    await until(actor.active)
+    await until(lambda: seated(actor))
+    assert nodes_with_hosts(pool) == {"two"}
+
+
+async def _is_free(store):
+    """Return whether another cluster gets the lease; it gives it back at once."""
+    other = LeaseHolder(store, "west", ManualClock(), began=_nothing, ended=_nothing)
+    await other.tick()
+    held = other.held
+    await other.release()
+    return held
+
+
+async def _nothing():
+    pass
+
+
+async def test_a_store_with_one_node_says_what_to_do_instead(directory):
+    actor = await directory(store_url="sqlite:///x")
+
+    with pytest.raises(UserError, match="owlclaw down"):
+        await actor.drain(["one"])

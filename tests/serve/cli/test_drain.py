@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import ray
+
+from owlclaw_ray.domain.node import ClusterView, NodeState
+from serve.cli import drain
+from tests.serve.cli.conftest import Run
+from tests.serve.double import LOST, MemoryRuntime, node_view
+
+
+@pytest.fixture
+def passing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Has something happen instead of each pause between two looks."""
+
+    def instead(happens: Callable[[], None]) -> None:
+        monkeypatch.setattr(drain.time, "sleep", lambda _: happens())
+
+    return instead
+
+
+def test_a_node_is_drained_and_waited_for_until_it_holds_no_agent(owlclaw: Run, runtime: MemoryRuntime, passing):
+    holding = iter([2, 0])
+
+    def leave() -> None:
+        runtime.cluster = ClusterView((node_view(agents=next(holding), running=0), node_view("beta", **LOST)))
+
+    passing(leave)
+    result = owlclaw("drain", "alpha")
+
+    assert result.exit_code == 0
+    assert result.output.splitlines() == ["alpha: 5 agents, 1 at work", "alpha: 2 agents, 0 at work", "drained"]
+    assert runtime.drained == {"id-of-alpha"}
+
+
+def test_without_a_name_the_whole_cluster_is_drained_but_for_what_is_lost(owlclaw: Run, runtime: MemoryRuntime):
+    runtime.cluster = ClusterView((node_view(agents=0), node_view("gamma", agents=0), node_view("beta", **LOST)))
+
+    assert owlclaw("drain").output == "drained\n"
+    assert runtime.drained == {"id-of-alpha", "id-of-gamma"}
+
+
+def test_agents_that_do_not_leave_in_time_are_named_and_the_exit_code_is_1(owlclaw: Run, runtime: MemoryRuntime):
+    result = owlclaw("drain", "alpha", "--timeout", "0")
+
+    assert result.exit_code == 1
+    assert "not drained within 0 s" in result.output
+    assert "alpha: 5 agents" in result.output
+
+
+def test_a_node_that_does_not_answer_does_not_pass_for_drained(owlclaw: Run, runtime: MemoryRuntime):
+    runtime.cluster = ClusterView((node_view("gamma", **LOST | {"state": NodeState.SILENT}),))
+
+    result = owlclaw("drain", "gamma", "--timeout", "0")
+
+    assert result.exit_code == 1
+    assert "gamma: does not answer" in result.output
+
+
+def test_a_drained_node_is_taken_back(owlclaw: Run, runtime: MemoryRuntime):
+    runtime.drained = {"id-of-alpha"}
+
+    result = owlclaw("drain", "alpha", "--undo")
+
+    assert (result.exit_code, result.output) == (0, "alpha runs agents again\n")
+    assert not runtime.drained
+
+
+def test_a_node_that_is_not_there_is_an_error_that_says_how_to_list_them(owlclaw: Run):
+    result = owlclaw("drain", "gamma")
+
+    assert result.exit_code == 1
+    assert "there is no node 'gamma'" in result.output
+    assert "owlclaw doctor --cluster" in result.output
+
+
+def test_a_machine_without_ray_has_nothing_to_drain(cli: Run, monkeypatch: pytest.MonkeyPatch):
+    def init(**options: object) -> None:
+        assert options["address"] == "auto"
+        raise ConnectionError
+
+    monkeypatch.setattr(ray, "init", init)
+
+    result = cli("drain", "--here")
+
+    assert result.exit_code == 0
+    assert "nothing to drain" in result.output
+
+
+def test_this_machine_and_another_one_cannot_both_be_meant(cli: Run):
+    assert cli("drain", "alpha", "--here").exit_code == 2
