@@ -173,9 +173,9 @@ class FleetNodes:
 
 
 def _marked(view: NodeView, drained: Collection[str]) -> NodeView:
-    if view.state is not NodeState.ACTIVE or view.node_id not in drained:
+    if view.state is not NodeCondition.ACTIVE or view.node_id not in drained:
         return view
-    return replace(view, state=NodeState.DRAINING, problem="it is drained: owlclaw drain NODE --undo takes it back")
+    return replace(view, state=NodeCondition.DRAINING, problem="it is drained: owlclaw drain NODE --undo takes it back")
 
 
 async def clock_of(remote: Callable[[], Awaitable[float]], now: Callable[[], float]) -> NodeClock:

@@ -23,7 +23,7 @@ from owlclaw_ray.configuration.webhooks import filled_sources
 from owlclaw_ray.definitions.folder import DefinitionFolder
 from owlclaw_ray.definitions.skills.host_facts import Machine
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
-from owlclaw_ray.domain.node import NodeState
+from owlclaw_ray.domain.node import NodeCondition
 from owlclaw_ray.domain.score import Score
 from owlclaw_ray.domain.tracing import Destination
 from owlclaw_ray.domain.webhook import WebhookSource
@@ -217,9 +217,9 @@ class NodeMarker:
     def __init__(self, namespace: str) -> None:
         self._directory = NamedActor(DIRECTORY, namespace)
 
-    async def __call__(self, nodes: Sequence[str], state: NodeState) -> None:
+    async def __call__(self, nodes: Sequence[str], state: NodeCondition) -> None:
         """Mark these nodes as active or draining. Raises UserError, StoreUnavailableError, RuntimeUnavailableError."""
-        if state is NodeState.DRAINING:
+        if state is NodeCondition.DRAINING:
             await self._directory.call.drain(nodes)
         else:
             await self._directory.call.undrain(nodes)

@@ -146,7 +146,7 @@ def nodes_called(view: ClusterView, name: str) -> tuple[NodeView, ...]:
 
     Raises NotFoundError, and UserError if a name means several.
     """
-    present = [node for node in view.nodes if node.state is not NodeState.LOST]
+    present = [node for node in view.nodes if node.state is not NodeCondition.LOST]
     if name == "all":
         return tuple(present)
     found = [node for node in present if name in {node.node_id, node.name, node.address}]

@@ -14,7 +14,7 @@ from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStat
 from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, NotedHead, NotedHeads
-from owlclaw_ray.domain.node import ClusterView, NodeState, nodes_called
+from owlclaw_ray.domain.node import ClusterView, NodeCondition, nodes_called
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.score import Judgement, Score, score_of
 from owlclaw_ray.domain.skill import Skill
@@ -126,7 +126,7 @@ async def no_cluster() -> ClusterView:
     return ClusterView()
 
 
-async def no_nodes(nodes: Sequence[str], state: NodeState) -> None:
+async def no_nodes(nodes: Sequence[str], state: NodeCondition) -> None:
     """Refuse to mark nodes where there are none."""
     raise UserError(f"this runtime has no nodes that could be {state.value}: {', '.join(nodes)}")
 
@@ -172,7 +172,7 @@ class Runtime:
         ring: Callable[[Sequence[ScheduleId]], Awaitable[Sequence[Alarm]]],
         mcp: McpNode | None = None,
         cluster_of: Callable[[], Awaitable[ClusterView]] = no_cluster,
-        mark_nodes: Callable[[Sequence[str], NodeState], Awaitable[None]] = no_nodes,
+        mark_nodes: Callable[[Sequence[str], NodeCondition], Awaitable[None]] = no_nodes,
         sources: Sequence[WebhookSource] = (),
         callbacks: CallbackRules | None = None,
         noted_heads: Callable[[], NotedHeads] = NotedHeads,
@@ -404,13 +404,13 @@ class Runtime:
         Durable when it returns. Agents leave behind the caller, each at the next step of its run. Raises NotFoundError, UserError if
         `node` means several, or the store has one node only, RuntimeUnavailableError, StoreUnavailableError.
         """
-        return await self._marked(node, NodeState.DRAINING)
+        return await self._marked(node, NodeCondition.DRAINING)
 
     async def undrain(self, node: str) -> ClusterView:
         """Let a node, or `all`, run agents again; see `drain`."""
-        return await self._marked(node, NodeState.ACTIVE)
+        return await self._marked(node, NodeCondition.ACTIVE)
 
-    async def _marked(self, node: str, state: NodeState) -> ClusterView:
+    async def _marked(self, node: str, state: NodeCondition) -> ClusterView:
         ids = [each.node_id for each in nodes_called(await self.nodes(), node)]
         await self._mark_nodes(ids, state)
         view = await self.nodes()

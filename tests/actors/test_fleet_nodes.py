@@ -142,7 +142,7 @@ async def test_a_node_that_was_drained_is_told_as_such_with_what_it_still_holds(
 
     alpha, beta = (await seen()).nodes
 
-    assert (alpha.state, beta.state) == (NodeState.ACTIVE, NodeState.DRAINING)
+    assert (alpha.state, beta.state) == (NodeCondition.ACTIVE, NodeCondition.DRAINING)
     assert "--undo" in beta.problem
     assert beta.report is not None
 

@@ -56,10 +56,12 @@ from owlclaw_ray.store.commands import DeliveryStored, RunAccepted
 from owlclaw_ray.store.queries import AgentRecord, LedgerChain
 from owlclaw_ray.tools.mcp.api import LeftOut, McpServerView, McpState
 from serve import representations as bodies
+from tests.serve.double import CLUSTER
 
 PINNED = Path(__file__).parent / "http_bodies.json"
 TENANT = TenantId("default")
 AGENT = AgentRef.parse("assistant:alice")
+
 AT = datetime(2026, 11, 3, 9, 30, 0, 250_417, tzinfo=UTC)
 LATER = datetime(2026, 11, 3, 17, 30, 1, tzinfo=timezone(timedelta(hours=8)))
 
@@ -299,6 +301,7 @@ SAMPLES: dict[str, Callable[[], Any]] = {
     "page of the ledger": lambda: bodies.ledger_body([CHAINED], 1),
     "last page of the ledger": lambda: bodies.ledger_body([CHAINED], 2),
     "verification": lambda: bodies.verification_body(VERIFIED),
+    "nodes": lambda: bodies.nodes_body(CLUSTER),
     "heads": lambda: bodies.heads_body(TENANT, [LedgerChain("keeper@host", 1042, "04ab")], AT),
 }
 

@@ -517,8 +517,8 @@ class MemoryRuntime(Runtime):
         return replace(self.cluster, nodes=tuple(self._as_drained(each) for each in self.cluster.nodes))
 
     def _as_drained(self, node: NodeView) -> NodeView:
-        drained = node.node_id in self.drained and node.state is NodeState.ACTIVE
-        return replace(node, state=NodeState.DRAINING) if drained else node
+        drained = node.node_id in self.drained and node.state is NodeCondition.ACTIVE
+        return replace(node, state=NodeCondition.DRAINING) if drained else node
 
     async def drain(self, node: str) -> ClusterView:
         self.drained |= {each.node_id for each in nodes_called(self.cluster, node)}
