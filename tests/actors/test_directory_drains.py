@@ -11,6 +11,7 @@ from actors.directory import DirectoryActor
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.errors import UserError
+from owlclaw_ray.placement.drained_nodes import DrainedNodes
 from owlclaw_ray.placement.lease import LeaseHolder
 from owlclaw_ray.store.commands import HoldLease, LeaseElsewhere
 from owlclaw_ray.store.sql.factory import open_store
@@ -92,13 +93,26 @@ async def test_a_drained_node_stays_empty_when_the_directory_is_another_and_is_u
 
     await first.drain(["one"])
     await until(lambda: nodes_with_hosts(pool) == {"two"})
-    second = await directory()
+    second = await directory(placement=Placement(agents_per_actor=1, sweep=600.0))
     await until(second.active)
     await until(lambda: seated(second))
+    await until(lambda: seated(second, AgentRef.parse("watch:2")))
     assert await second.drained() == ("one",)
     assert nodes_with_hosts(pool) == {"two"}
 
     await second.undrain(["one"])
+    await until(lambda: seated(second, AgentRef.parse("watch:3")))
+    assert nodes_with_hosts(pool) == {"one", "two"}
+
+
+async def test_the_rows_of_the_store_are_done_by_whoever_wrote_them(directory, pool, store):
+    await directory()
+    await until(lambda: nodes_with_hosts(pool) == {"one", "two"})
+    elsewhere = DrainedNodes(store, "west")
+
+    await elsewhere.drain(["two"])
+    await until(lambda: nodes_with_hosts(pool) == {"one"})
+    await elsewhere.undrain(["two"])
     await until(lambda: nodes_with_hosts(pool) == {"one", "two"})
 
 
