@@ -32,7 +32,7 @@ ByQuery = Annotated[Id, Query(description="Who requests it, for the ledger.", ex
 
 _MARKDOWN: JsonObject = {
     "text/markdown": {
-        "schema": {"type": "string"},
+        "schema": {"type": "string", "minLength": 1},
         "example": "## mem_4f1c · 2026-11-03T09:30:01+00:00\n\nThe machine is busiest at nine.\n\n---\n",
     }
 }
@@ -155,6 +155,9 @@ class MemoryRoutes(Resource):
         being an older one is put back.
         """
         ref, text, match = agent_of(request, agent), await request.body(), request.headers.get("if-match")
+        if not text:
+            what = "is empty, which may be a mistake"
+            raise InvalidRequestError([Problem("body", what, "send MEMORY.md; one line feed is one without memories")])
         back = await self._runtime.memory.put_text(ref, text, None if match is None else _version_of(match), by=by)
         now = await self._runtime.memory.text(ref)
         return _marked(json_response({"put_back": [each.memory_id for each in back]}), now)

@@ -371,6 +371,8 @@ def _standby(settings: Settings) -> Iterator[CheckFinding]:
     from owlclaw_ray.client import SyncClient
     from serve import pid_file
 
+    if settings.store_url.startswith("sqlite"):  # which no other cluster can use
+        return
     with suppress(OwlClawError):  # a runtime that does not answer is a finding of others
         running = pid_file.read(settings.data_dir)
         if running is not None and running.process() is not None:

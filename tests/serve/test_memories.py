@@ -213,4 +213,7 @@ async def test_a_text_without_an_etag_says_what_was_put_back_and_one_that_is_too
 
     assert (large.status_code, large.json()["type"]) == (413, "urn:owlclaw:problem:memory-too-large")
     assert (large.json()["size_bytes"], large.json()["limit_bytes"]) == (5_001, 5_000)
-    assert (await http.put("/v1/agents/nobody/memory.md", content=b"")).status_code == 404
+    assert (await http.put("/v1/agents/nobody/memory.md", content=b"\n")).status_code == 404
+    empty = await http.put(FILE, content=b"")
+    assert empty.status_code == 422
+    assert "one line feed" in empty.text
