@@ -22,10 +22,8 @@ from tests.placement.test_directory import SteeredPool, Work
 class Pool:
     """Knows its hosts only after some failures."""
 
-    nodes = 1
-
     def __init__(self, *failures):
-        self.failures = list(failures)
+        self.failures, self.nodes = list(failures), {"here": 1.0}
 
     async def living(self):
         if self.failures:
