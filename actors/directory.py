@@ -16,7 +16,7 @@ from actors.keeper_client import KeeperClient
 from actors.logs import configure
 from actors.nodes import cluster_name, request_nodes
 from actors.plan import RuntimePlan
-from actors.remote import AgentHandle, calls
+from actors.remote import AgentHandle, calls, here
 from actors.remote_actor import RemoteActor, plain
 from actors.secrets import take_over
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
@@ -30,6 +30,7 @@ from owlclaw_ray.placement.directory import Directory
 from owlclaw_ray.placement.drained_nodes import DrainedNodes
 from owlclaw_ray.placement.growth import Growth
 from owlclaw_ray.placement.lease import RENEW_SECONDS, LeaseHolder
+from owlclaw_ray.placement.node_watch import NodeWatch
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, views_of
 
 _TIMEOUT_IN_HEARTBEATS = 3
@@ -61,6 +62,8 @@ class DirectoryActor(RemoteActor):
         """None while this cluster stands by, because another one runs the agents of the store."""
         self._started: asyncio.Task[None] | None = None
         self._lease: LeaseHolder | None = None
+        self._watching: Periodic | None = None
+        """Looks for lost nodes while this cluster runs the agents, where nodes have rows in the store."""
         self._preparing: asyncio.Task[None] | None = None
         """Makes a host on standby, once between two times of running the agents."""
         self._drained: DrainedNodes | None = None
@@ -186,9 +189,19 @@ class DirectoryActor(RemoteActor):
     async def _take_agents(self) -> None:
         self._directory = self._new_directory()
         self._started = asyncio.create_task(self._start(self._directory))
+        watch = NodeWatch(self._store, here(), self._clock, changed=self._lose_nodes)
+        self._watching = Periodic("looking for lost nodes", watch.tick, self._clock, RENEW_SECONDS)
+        self._watching.start()
+
+    def _lose_nodes(self, lost: frozenset[str]) -> None:
+        self._pool.exclude(lost)
+        if self._directory is not None:
+            self._directory.lose_nodes(lost)
 
     async def _give_up_agents(self) -> None:
         """Stop all agents of this cluster where they are: what they do is not accepted by the store any more."""
+        if self._watching is not None:
+            await self._watching.stop()
         directory, self._directory = self._directory, None
         started, self._started = self._started, None
         if started is not None:
@@ -270,6 +283,8 @@ class DirectoryActor(RemoteActor):
 
     async def stop(self, grace: float) -> None:
         """See Directory.stop; another cluster may run the agents then, and not before: the lease is renewed to the end."""
+        if self._watching is not None:
+            await self._watching.stop()
         if self._directory is not None:
             await self._directory.stop(grace)
         if self._lease is not None:

@@ -106,26 +106,35 @@ class RootedPool:
         self._roots: dict[str, NamedRoot] = {}
         self._homes: dict[str, str] = {}
         self._cpus: dict[str, float] = {}
+        self._excluded: frozenset[str] = frozenset()
 
     @property
     def nodes(self) -> Mapping[str, float]:
         """See HostPool.nodes."""
-        return {node_id: self._cpus[node_id] for node_id in self._roots}
+        return {node_id: self._cpus[node_id] for node_id in self._roots if node_id not in self._excluded}
+
+    def exclude(self, node_ids: frozenset[str]) -> None:
+        """Leave out these nodes, and no others, as if they were not there."""
+        self._excluded = node_ids
 
     async def spawn(self, node_id: str) -> Host:
         """See HostPool.spawn."""
         await self._find_roots()
         root = self._roots.get(node_id)
-        if root is None:
-            raise RuntimeUnavailableError(f"node {node_id} has no root")
+        if root is None or node_id in self._excluded:
+            raise RuntimeUnavailableError(f"node {node_id} has no root, or is lost")
         host_id, actor = await root.call.spawn_host()
         self._homes[host_id] = node_id
-        return ActorHost(host_id, node_id, actor, self._wait_limit)
+        host = ActorHost(host_id, node_id, actor, self._wait_limit)
+        if node_id in self._excluded:
+            await self.kill(host)
+            raise RuntimeUnavailableError(f"node {node_id} was lost while it made a host")
+        return host
 
     async def living(self) -> Sequence[Host]:
         """See HostPool.living. Hosts of a root that does not answer are dead or die with it."""
         await self._find_roots()
-        found = await asyncio.gather(*(self._hosts_of(node_id) for node_id in self._roots))
+        found = await asyncio.gather(*(self._hosts_of(node_id) for node_id in self.nodes))
         return [host for hosts in found for host in hosts]
 
     async def kill(self, host: Host) -> None:
@@ -139,9 +148,10 @@ class RootedPool:
 
     async def _hosts_of(self, node_id: str) -> list[Host]:
         try:
-            hosts = await self._roots[node_id].call.hosts()
-        except RuntimeUnavailableError as error:
-            logger.warning("the root of node %s does not answer: %s", node_id, error)
+            async with asyncio.timeout(self._wait_limit):
+                hosts = await self._roots[node_id].call.hosts()
+        except (RuntimeUnavailableError, TimeoutError) as error:
+            logger.warning("the root of node %s does not answer: %s", node_id, error or "in time")
             return []
         self._homes.update((host_id, node_id) for host_id, _ in hosts)
         return [ActorHost(host_id, node_id, actor, self._wait_limit) for host_id, actor in hosts]

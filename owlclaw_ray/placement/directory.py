@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -185,6 +185,14 @@ class Directory:
     def hosts(self) -> dict[str, int]:
         """Return the number of agents on each host."""
         return self._placement_table.counts()
+
+    def lose_nodes(self, node_ids: Collection[str]) -> None:
+        """Take over from all hosts of these machines, which the pool does not count among its nodes any more."""
+        self._note_nodes()
+        for seat in self._placement_table:
+            if seat.host.node_id in node_ids:
+                self._remove_dead(seat)
+        self._refill()
 
     async def heartbeat(self) -> None:
         """Ask every host for its status: bury those that do not answer, passivate agents that are idle for long."""
@@ -460,8 +468,7 @@ class Directory:
         ahead, table = 0, self._placement_table
         if self._swept and not self._line and not table.is_pressed():
             ahead = self._placement.warm * len(self._nodes())
-        coming = sum(number for node_id, number in self._spawning.items() if node_id not in self._drained)
-        wanted = sum(map(self._hosts_for, Isolation)) + ahead - table.spare() - coming
+        wanted = sum(map(self._hosts_for, Isolation)) + ahead - table.spare() - self._on_their_way()
         for _ in range(wanted):
             node_id = table.node_for_host(self._placement.most, self._spawning)
             if node_id is None:
@@ -481,6 +488,10 @@ class Directory:
         """Return how many hosts the agents would fill that wait for a place of that kind."""
         each = self._placement.agents_per_actor if isolation is Isolation.SHARED else 1
         return -(-self._line.number(isolation) // each)
+
+    def _on_their_way(self) -> int:
+        """Return how many hosts are coming; those of a machine that is gone, lost or drained never do."""
+        return sum(self._spawning[node_id] for node_id in self._nodes())
 
     def _room(self) -> int:
         return self._placement_table.room(self._placement.most, self._spawning)

@@ -836,3 +836,40 @@ def read_noting(read, reads):
         return await read(query)
 
     return noted
+
+
+async def test_agents_of_a_lost_node_run_elsewhere_at_once_though_its_hosts_do_not_end():
+    work, (first, second) = Work(), refs(2)
+    pool = SteeredPool(nodes={"north": 1.0, "south": 1.0})
+    async with directory_over(pool, work=work, most=2) as directory:
+        await directory.wake([first, second])
+        await seated(pool, first, second)
+        [lost] = [host for host in pool.hosts.values() if host.node_id == "north"]
+        [agent] = lost.agents
+        lost.frozen, work.agents, pool.lost_ends = True, [first, second], 1
+
+        pool.nodes = {"south": 1.0}
+        directory.lose_nodes({"north"})
+        await settled(lambda: len(hosts_of(pool, agent)) == 2)
+
+        [other] = [host for host in hosts_of(pool, agent) if host != lost.host_id]
+        assert pool.hosts[other].node_id == "south"
+        assert lost.host_id not in directory.hosts()
+
+
+async def test_hosts_that_a_lost_node_was_making_are_not_waited_for():
+    pool, [agent] = SteeredPool(nodes={"north": 1.0}), refs(1)
+    async with directory_over(pool) as directory:
+        pool.births.clear()
+        await directory.wake([agent])
+        await directory._clock.settle()
+        made = pool.made
+        pool.births.set()
+
+        pool.nodes = {"south": 1.0}
+        pool.births = asyncio.Event()
+        pool.births.set()
+        directory.lose_nodes({"north"})
+        await settled(lambda: hosts_of(pool, agent))
+
+        assert made == 1
