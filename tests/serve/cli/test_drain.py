@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import ray
 
-from owlclaw_ray.domain.node import ClusterView, NodeState
+from owlclaw_ray.domain.node import ClusterView, NodeCondition
 from serve.cli import drain
 from tests.serve.cli.conftest import Run
 from tests.serve.double import LOST, MemoryRuntime, node_view
@@ -51,7 +51,7 @@ def test_agents_that_do_not_leave_in_time_are_named_and_the_exit_code_is_1(owlcl
 
 
 def test_a_node_that_does_not_answer_does_not_pass_for_drained(owlclaw: Run, runtime: MemoryRuntime):
-    runtime.cluster = ClusterView((node_view("gamma", **LOST | {"state": NodeState.SILENT}),))
+    runtime.cluster = ClusterView((node_view("gamma", **LOST | {"state": NodeCondition.SILENT}),))
 
     result = owlclaw("drain", "gamma", "--timeout", "0")
 
