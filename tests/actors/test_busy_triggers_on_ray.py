@@ -48,4 +48,6 @@ def test_the_runtime_is_ready_while_the_store_takes_commits(trial):
     assert trial.client.health() == {
         "ready": True,
         "parts": dict.fromkeys(["keeper", "directory", "gateway", "scheduler"], "ok"),
+        "standby": False,
+        "holder": "",
     }

@@ -88,7 +88,13 @@ def test_followers_hear_how_far_a_call_is_that_takes_long(trial):
 
 def first_with_progress(events):
     """Return the first call that an entry names as running and says how far it is; time passes in other entries, too."""
-    return next(call for event in events for call in event["data"].get("running", []) if "progress" in call)
+    seen = []
+    for event in events:
+        seen.append(event)
+        for call in event["data"].get("running", []):
+            if "progress" in call:
+                return call
+    raise AssertionError(seen)
 
 
 def test_a_server_that_is_killed_and_a_pool_that_is_killed_come_back(trial):
