@@ -18,8 +18,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NewType, Protocol
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
-
 from owlclaw_ray.errors import RetryableError, StoreUnavailableError
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.file_threads import in_file_thread, leave_to_file_thread
@@ -152,6 +150,8 @@ class StoredBeginnings(BeginsAttempts):
     ) -> None:
         """`commit` may raise RetryableError."""
         self._commit = commit
+        from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random
+
         self._retrying = Retrying(
             retry=retry_if_exception_type(RetryableError),
             stop=stop_after_attempt(_TRIES),

@@ -11,7 +11,6 @@ from typing import Any
 import psutil
 import ray
 from msgspec import Struct
-from ray.autoscaler.sdk import request_resources
 
 from actors.remote import here
 from owlclaw_ray.errors import ConfigurationError, Problem
@@ -91,6 +90,8 @@ def check_nodes(store_url: str) -> int:
 
 async def request_nodes(bundles: Sequence[Mapping[str, float]]) -> None:
     """See growth.Request: Ray's autoscaler is asked; without one in the cluster nothing comes of it."""
+    from ray.autoscaler.sdk import request_resources  # which loads what a cloud needs
+
     await asyncio.to_thread(request_resources, bundles=[dict(each) for each in bundles])
 
 
