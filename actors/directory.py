@@ -202,6 +202,7 @@ class DirectoryActor(RemoteActor):
         """Stop all agents of this cluster where they are: what they do is not accepted by the store any more."""
         if self._watching is not None:
             await self._watching.stop()
+        self._pool.exclude(frozenset())  # the next watch judges anew, and hosts of nodes that were lost end, too
         directory, self._directory = self._directory, None
         started, self._started = self._started, None
         if started is not None:

@@ -152,6 +152,8 @@ class RootActor(RemoteActor):
     async def retire(self) -> None:
         """Make nothing new any more: the runtime is being stopped."""
         self._upkeep.cancel()
+        for joining in tuple(self._joining.values()):
+            joining.cancel()
 
     async def _maintain(self) -> None:
         if restarted():

@@ -69,8 +69,8 @@ class NodeWatch:
         return True
 
     def _standing_still(self, nodes: Sequence[ClusterNode], began: float, now: float) -> list[ClusterNode]:
-        """Note the rows as they are; return those that have been so for long enough."""
-        others = [each for each in nodes if each.node_id != self._node_id and each.state is not NodeState.LOST]
+        """Note the rows as they are; return those that have been so for long enough. Nodes that are drained have no agents to lose."""
+        others = [each for each in nodes if each.node_id != self._node_id and each.state is NodeState.ACTIVE]
         before, self._since = self._since, {}
         for node in others:
             generation, beats, since = before.get(node.node_id, (-1, -1, now))

@@ -144,10 +144,12 @@ async def test_when_all_nodes_are_drained_the_lease_is_given_back_after_the_last
     await until(lambda: nodes_with_hosts(pool) == {host.node_id})
     assert isinstance(await lease_of(store, "west"), LeaseElsewhere)
 
+    pool.exclude(frozenset({"two"}))
     host.run_ends.set()
     await until(lambda: not pool.hosts)
     await until(lambda: _is_free(store))
     assert not await actor.active()
+    assert pool.excluded == frozenset(), "who was lost then is judged anew later"
 
     await actor.undrain(["two"])
     await until(actor.active)

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import (
     ClusterNode,
+    HoldLease,
     HoldNode,
     JoinNode,
     MarkNode,
@@ -81,3 +82,20 @@ class NodeContract:
         await one(store, JOIN)
 
         assert [node.node_id for node in await store.read(ClusterNodes())] == ["n1", "old-2", "own"]
+
+    async def test_lost_nodes_of_the_cluster_that_runs_the_agents_are_kept_when_a_node_of_a_standby_joins(
+        self, store: Store
+    ) -> None:
+        await one(store, JoinNode("theirs", "west", "machine"))
+        await store.apply([HoldLease("west", None), MarkNode("theirs", NodeState.LOST)])
+
+        await one(store, JOIN)
+
+        assert [node.node_id for node in await store.read(ClusterNodes())] == ["n1", "theirs"]
+
+    async def test_a_drained_node_is_not_marked_as_lost(self, store: Store) -> None:
+        await one(store, JOIN)
+        drained = replace(FIRST, state=NodeState.DRAINING)
+        await one(store, MarkNode("n1", NodeState.DRAINING))
+
+        assert await one(store, MarkNode("n1", NodeState.LOST)) == NodeChanged(drained)

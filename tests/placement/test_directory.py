@@ -111,6 +111,7 @@ class SteeredPool:
         self.hosts = {host.host_id: host for host in hosts}
         self.made = len(hosts)
         self.lost_answers = self.lost_ends = 0
+        self.excluded = frozenset()
         self.births = asyncio.Event()
         self.births.set()
 
@@ -123,6 +124,9 @@ class SteeredPool:
             self.lost_answers -= 1
             raise RuntimeUnavailableError("spawn_host")
         return host
+
+    def exclude(self, node_ids):
+        self.excluded = node_ids
 
     async def living(self):
         return list(self.hosts.values())

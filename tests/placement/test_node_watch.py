@@ -165,3 +165,13 @@ async def test_where_there_is_one_node_the_store_is_rarely_asked(rows):
     await rows.join("n2")
     await rows.pass_time(ALONE_SECONDS + EXPIRE_SECONDS, "n1")
     assert (await rows.states())["n2"] is NodeState.LOST
+
+
+async def test_a_node_that_is_drained_stays_so_however_long_its_row_stands_still(rows):
+    await rows.store.apply([MarkNode("n2", NodeState.DRAINING)])
+
+    await rows.pass_time(3 * EXPIRE_SECONDS, "n1", "n3")
+    await rows.store.apply([MarkNode("n2", NodeState.LOST)])
+
+    assert rows.told == []
+    assert (await rows.states())["n2"] is NodeState.DRAINING

@@ -53,6 +53,8 @@ def mark(store: WorkingSet, command: MarkNode) -> NodeMarked | NodeChanged:
     node, seen = store.nodes.get(command.node_id), command.seen
     if node is None or (seen is not None and (seen.generation, seen.beats) != (node.generation, node.beats)):
         return NodeChanged(node)
+    if command.state is NodeState.LOST and node.state is NodeState.DRAINING:
+        return NodeChanged(node)  # it would be active when it joins again
     if node.state is not command.state:
         node = replace(node, state=command.state)
         store.changed_node(node)

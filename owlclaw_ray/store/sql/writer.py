@@ -207,6 +207,7 @@ class Writer:
         lost = delete(cluster_nodes).where(
             cluster_nodes.c.state == bindparam("state", type_=cluster_nodes.c.state.type),
             cluster_nodes.c.cluster != bindparam("cluster", type_=cluster_nodes.c.cluster.type),
+            cluster_nodes.c.cluster.not_in(select(cluster_lease.c.cluster)),
         )
         self._before_ledger: tuple[_Step, ...] = (
             (RowChange.LEASE, updating(cluster_lease, ("cluster", "generation", "beats"), "id"), None),
