@@ -71,6 +71,7 @@ def test_a_cancelled_run_ends_its_call(trial):
 
 
 def test_followers_hear_how_far_a_call_is_that_takes_long(trial):
+    answered(trial, trial.define("first", calls(("mcp.plain.echo", {"text": "it is back"})), DONE))
     agent = trial.define("patient", calls(("mcp.plain.hang", {})), DONE, limits={"tool_timeout": 300})
     run_id = trial.client.submit(agent)["run_id"]
 
