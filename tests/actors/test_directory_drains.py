@@ -40,6 +40,7 @@ async def directory(tmp_path, store, pool, monkeypatch):
     """Makes the actor, as often as it is called; the one before ends as its process would."""
     monkeypatch.setattr("actors.directory.RootedPool", lambda *_: pool)
     monkeypatch.setattr("actors.directory.KeeperClient", lambda _: store)
+    monkeypatch.setattr("actors.directory.here", lambda: "one")
     monkeypatch.setattr("actors.directory.configure", lambda _: None)
     monkeypatch.setattr("actors.directory.RENEW_SECONDS", 0.01)
     monkeypatch.setattr("actors.directory.cluster_name", lambda url: "" if url.startswith("sqlite") else "east")
@@ -102,7 +103,7 @@ async def test_a_drained_node_stays_empty_when_the_directory_is_another_and_is_u
 
     await second.undrain(["one"])
     await until(lambda: seated(second, AgentRef.parse("watch:3")))
-    assert nodes_with_hosts(pool) == {"one", "two"}
+    await until(lambda: nodes_with_hosts(pool) == {"one", "two"})
 
 
 async def test_the_rows_of_the_store_are_done_by_whoever_wrote_them(directory, pool, store):
