@@ -1,4 +1,4 @@
-"""The exporter of traces: it reads the store itself, and nobody waits for it."""
+"""The exporter of traces: it reads the store itself, notes at the Keeper how far it has come, and nobody waits for it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from actors.keeper_client import KeeperClient
 from actors.logs import configure
 from actors.plan import RuntimePlan
 from actors.redactors import node_redactor
@@ -49,7 +50,7 @@ class ExporterActor(RemoteActor):
         configure(plan.worker.log)
         self._plan, self._pause = plan, 0.0
         self._share = CpuThrottle(os.cpu_count() or 1)
-        self._keeper = NamedActor(KEEPER, plan.namespace)
+        self._keeper, self._notes = NamedActor(KEEPER, plan.namespace), KeeperClient(plan.namespace)
         self._beginning, self._problem = asyncio.Lock(), ""
         self._export: TraceExport | None = None
         self._store: SqlStore | None = None
@@ -123,7 +124,6 @@ class ExporterActor(RemoteActor):
 
     async def _begin(self) -> TraceExport:
         from owlclaw_ray.store.sql.factory import open_existing
-        from owlclaw_ray.telemetry.tracing.cursor_file import CursorFile
 
         plan = self._plan
         assert plan.tracing is not None
@@ -133,9 +133,7 @@ class ExporterActor(RemoteActor):
         if self._store is None:
             self._store = await open_existing(plan.store_url)
         buffer_runs = plan.tracing.buffer_runs
-        export = TraceExport(
-            self._store, CursorFile(plan.data_dir), self._receiver, buffer_runs=buffer_runs, jitter=random.random
-        )
+        export = TraceExport(self._store, self._notes, self._receiver, buffer_runs=buffer_runs, jitter=random.random)
         await export.begin()
         _lower_priority()
         return export

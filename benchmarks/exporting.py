@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from typing_extensions import override
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ledger.redaction import Redactor
-from owlclaw_ray.store.run_ends import Chain
+from owlclaw_ray.store.api import CommandStore
+from owlclaw_ray.store.commands import Command, ExportNoted, NoteExported, Outcome
 from owlclaw_ray.store.sql.factory import open_existing
 from owlclaw_ray.telemetry.trace_export import TraceExport
 from owlclaw_ray.telemetry.tracing.content import ContentAttributes
@@ -32,14 +35,12 @@ _AGENT_FILES = {
 _STORE = "owlclaw.db"
 
 
-class _Beginning:
-    """A cursor that always begins with the first run."""
+class _Forgetful(CommandStore):
+    """Notes nothing, so that every export begins with the first run."""
 
-    def load(self) -> Mapping[Chain, int]:
-        return {}
-
-    def save(self, positions: Mapping[Chain, int]) -> None:
-        del positions
+    @override
+    async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+        return [ExportNoted() for _ in commands]
 
 
 def export_cpu_ms(url: str, runs: int, times: int) -> float:
@@ -61,13 +62,14 @@ async def _make_runs(folder: Path, runs: int) -> None:
             accepted = [await runtime.submit(agent, trigger) for agent in agents[: runs - first]]
             for each in accepted:
                 await runtime.outcome(each)
+        await runtime.store.apply([NoteExported({})])
 
 
 async def _export(folder: Path, url: str, runs: int) -> float:
     options = TracingOptions(Destination.OTLP, url)
     store = await open_existing(f"sqlite:///{folder / _STORE}")
     receiver = receiver_of(options, ContentAttributes(Redactor()), {})
-    export = TraceExport(store, _Beginning(), receiver, buffer_runs=options.buffer_runs, jitter=lambda: 0.0)
+    export = TraceExport(store, _Forgetful(), receiver, buffer_runs=options.buffer_runs, jitter=lambda: 0.0)
     await export.begin()
     before = time.process_time()
     while await export.step() == 0:

@@ -37,6 +37,13 @@ class LedgerKind(Enum):
     """Something degraded: what, why."""
 
 
+class Chain(Struct, frozen=True, order=True):
+    """A ledger chain: what one Keeper wrote of one tenant, in the order of its commits and without gaps."""
+
+    tenant: TenantId
+    writer: str
+
+
 class LedgerRecord(Struct, frozen=True):
     """One fact for the auditor."""
 

@@ -7,17 +7,10 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 
 from owlclaw_ray.domain.journal import JournalEntry
-from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.domain.ledger import Chain, LedgerRecord
 from owlclaw_ray.domain.run import Run
-from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.ids import RunId
 from owlclaw_ray.store.queries import Query
-
-
-class Chain(Struct, frozen=True, order=True):
-    """A ledger chain: what one Keeper wrote of one tenant, in the order of its commits and without gaps."""
-
-    tenant: TenantId
-    writer: str
 
 
 class EndedRuns(Struct, frozen=True):
@@ -45,6 +38,10 @@ class RunFacts(Struct, frozen=True):
 
 class ChainPositions(Query[Mapping[Chain, int]], frozen=True):
     """All chains with the position of their last record."""
+
+
+class ExportPositions(Query["Mapping[Chain, int] | None"], frozen=True):
+    """The position of the last record of each chain that the export of traces is done with; None if it never began."""
 
 
 class RunsEndedAfter(Query[EndedRuns], frozen=True):

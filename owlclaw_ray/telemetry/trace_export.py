@@ -2,8 +2,9 @@
 
 The ledger is the feed: each Keeper's chain lists, without gaps and in the order of its commits, the end of every run. So the place
 up to which a chain is done with is all that has to be remembered, nothing is written for the export's sake when a run
-ends, and the buffer for a receiver that is away is the store itself. (Rejected: an outbox table, two more writes a run; a queue in
-the Keeper's memory, which a restart empties; a cursor over finish times, which are not in the order of commits.)
+ends, and the buffer for a receiver that is away is the store itself. The places are in the store too: whichever node exports next goes
+on from them. (Rejected: an outbox table, two more writes a run; a queue in the Keeper's memory, which a restart empties; a cursor over
+finish times, which are not in the order of commits.)
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from owlclaw_ray.domain.ledger import Chain
+from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.retry import RetryPolicy
-from owlclaw_ray.store.api import QueryStore
-from owlclaw_ray.store.run_ends import Chain, ChainPositions, EndedRunCount, FactsOfRuns, RunsEndedAfter
-from owlclaw_ray.telemetry.tracing.api import Cursor, ReceiverError, RefusedTracesError, TraceReceiver
+from owlclaw_ray.store.api import CommandStore, QueryStore
+from owlclaw_ray.store.commands import ExportNoted, NoteExported
+from owlclaw_ray.store.run_ends import ChainPositions, EndedRunCount, ExportPositions, FactsOfRuns, RunsEndedAfter
+from owlclaw_ray.telemetry.tracing.api import ReceiverError, RefusedTracesError, TraceReceiver
 
 BATCH = 128
 """Runs in a delivery."""
@@ -53,14 +57,14 @@ class TraceExport:
     def __init__(
         self,
         ends: QueryStore,
-        cursor: Cursor,
+        notes: CommandStore,
         receiver: TraceReceiver,
         *,
         buffer_runs: int,
         jitter: Callable[[], float],
     ) -> None:
         self.counts = ExportCounts()
-        self._ends, self._cursor, self._receiver = ends, cursor, receiver
+        self._ends, self._notes, self._receiver = ends, notes, receiver
         self._buffer_runs, self._jitter = buffer_runs, jitter
         self._positions: dict[Chain, int] = {}
         self._saved: Mapping[Chain, int] = {}
@@ -74,16 +78,14 @@ class TraceExport:
         """How full the buffer is, from 0 to 1, by the last look at the chains."""
 
     async def begin(self) -> None:
-        """Take up the export where it was left. What ends from now on is exported.
-
-        A chain that is shorter than what was exported of it is that of another store, and exported from its beginning.
-        """
-        heads, saved = await self._ends.read(ChainPositions()), self._cursor.load()
+        """Take up the export where it was left, on whichever node. What ends from now on is exported."""
+        saved = await self._ends.read(ExportPositions())
         if saved is None:
-            self._cursor.save(heads)
-        known = heads if saved is None else saved
-        self._positions = {chain: position for chain, position in known.items() if position <= heads.get(chain, 0)}
-        self._saved = dict(known)
+            self._positions = dict(await self._ends.read(ChainPositions()))
+            await self._note()
+        else:
+            self._positions = dict(saved)
+        self._saved = dict(self._positions)
 
     async def step(self) -> float:
         """Deliver a batch of each chain that has something; return after how many seconds to come again.
@@ -110,7 +112,7 @@ class TraceExport:
             log("traces wait for their receiver, next try in %.1f s: %s", pause, error)
             return pause
         finally:
-            self._save()
+            await self._save()
         if self._failed:
             logger.info("the receiver of traces accepts them again")
         self._failed = 0
@@ -137,7 +139,7 @@ class TraceExport:
             if len(runs) > 1:
                 half = len(runs) // 2
                 await self._deliver(chain, runs[:half])
-                self._save()
+                await self._save()
                 return await self._deliver(chain, runs[half:])
             logger.warning("the trace of run %s is given up: %s", runs[0][1], error)
             self._count(dropped=1)
@@ -168,10 +170,15 @@ class TraceExport:
     def _reached(self, chain: Chain) -> int:
         return self._positions.get(chain, 0)
 
-    def _save(self) -> None:
+    async def _save(self) -> None:
         if self._positions != self._saved:
-            self._cursor.save(self._positions)
+            await self._note()
             self._saved = dict(self._positions)
+
+    async def _note(self) -> None:
+        (outcome,) = await self._notes.apply([NoteExported(dict(self._positions))])
+        if not isinstance(outcome, ExportNoted):
+            raise StoreUnavailableError(f"the place up to which traces are exported was not stored: {outcome}")
 
     def _count(self, *, exported: int = 0, dropped: int = 0, failures: int = 0) -> None:
         counts = self.counts

@@ -6,6 +6,7 @@ import asyncio
 import socket
 
 import pytest
+from msgspec import structs
 
 from actors.exporter import ExporterActor
 from owlclaw_ray.domain.score import Judgement, Score
@@ -34,21 +35,29 @@ class Keeper:
 
 
 @pytest.fixture
-def exporter(tmp_path, monkeypatch):
+def exporter(tmp_path, monkeypatch, store, store_url):
     monkeypatch.setattr("actors.exporter.configure", lambda _: None)
     monkeypatch.setattr("actors.exporter.NamedActor", Keeper)
     monkeypatch.setattr("actors.exporter._lower_priority", lambda: None)
 
-    def make(options, environ):
+    monkeypatch.setattr("actors.exporter.KeeperClient", lambda _: store)
+
+    def make(options, environ, data_dir=tmp_path):
         monkeypatch.setattr("actors.exporter.os.environ", environ)
-        return ExporterActor(plan_in(tmp_path, tracing=options))
+        plan = plan_in(data_dir, tracing=options)
+        return ExporterActor(structs.replace(plan, store_url=store_url))
 
     return make
 
 
 @pytest.fixture
-async def store(tmp_path):
-    opened = await open_store(f"sqlite:///{tmp_path}/owlclaw.db", writer="keeper")
+def store_url(tmp_path):
+    return f"sqlite:///{tmp_path}/owlclaw.db"
+
+
+@pytest.fixture
+async def store(store_url):
+    opened = await open_store(store_url, writer="keeper")
     yield opened
     await opened.close()
 
@@ -87,6 +96,23 @@ async def test_a_node_that_has_the_keys_exports_what_ends(exporter, store):
 
         await asyncio.to_thread(receiver.wait_for, lambda spans: len(spans) == 1)
     assert receiver.batches[0].headers["authorization"] == "Bearer k-1"
+
+
+async def test_what_ends_while_the_exporter_moves_to_another_node_is_exported_there_once(exporter, store, tmp_path):
+    async def end(number):
+        await store.apply([submission(f"run_{number}"), CancelRun(AGENT.tenant, RunId(f"run_{number}"), NOW)])
+
+    with OtlpServer() as receiver:
+        options = TracingOptions(Destination.OTLP, f"{receiver.url}/v1/traces")
+        for node in ("first", "second"):
+            actor = exporter(options, {}, tmp_path / node)
+            await actor.ready()
+            await end(f"on_{node}")
+            await actor.stop()
+            await end(f"after_{node}")
+        exported = [span.attributes["owlclaw.run.id"] for batch in receiver.batches for span in batch.spans]
+
+    assert exported == ["run_on_first", "run_after_first", "run_on_second"]
 
 
 async def test_a_node_that_has_the_keys_of_langfuse_keeps_scores_there(exporter, store):

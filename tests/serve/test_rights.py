@@ -16,7 +16,6 @@ from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.ids import ArtifactId, MemoryId
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.settings import load_settings
-from owlclaw_ray.telemetry.tracing.cursor_file import CursorFile
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.tools.artifacts import ArtifactFolder
 from serve import ray_output
@@ -74,7 +73,6 @@ def test_what_a_start_writes_is_not_open_to_others(umask, tmp_path):
         (data_dir / "logs").symlink_to(logs)
         ray_output.keep_logs(data_dir / "logs")
         AttemptMarkers(data_dir, SystemClock()).begin(AttemptId("try_1"))
-        CursorFile(data_dir).save({})
         ArtifactFolder(data_dir).put(AGENT, Artifact(ArtifactId(f"art_{'0' * 26}"), "text/plain; charset=utf-8", b"x"))
 
     assert (data_dir / "logs" / "worker.err").is_file()

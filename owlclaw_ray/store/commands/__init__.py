@@ -114,6 +114,7 @@ from owlclaw_ray.store.commands.schedules import (
     TooManySchedules,
 )
 from owlclaw_ray.store.commands.tasks import PutTask, TaskChanged, TaskStored
+from owlclaw_ray.store.commands.trace_export import ExportNoted, NoteExported
 from owlclaw_ray.store.commands.webhooks import (
     CallbackChanged,
     CallbackStored,
@@ -162,6 +163,7 @@ Command: TypeAlias = (
     | JoinNode
     | HoldNode
     | MarkNode
+    | NoteExported
 )
 
 Outcome: TypeAlias = (
@@ -215,6 +217,7 @@ Outcome: TypeAlias = (
     | AttemptsForgotten
     | ArtifactStored
     | ArtifactsForgotten
+    | ExportNoted
     | CommandBlocked
     | CommandFailed
 )
@@ -262,6 +265,7 @@ __all__ = [
     "DeliveryStored",
     "DocumentChange",
     "ExpireApproval",
+    "ExportNoted",
     "FinishRun",
     "FireSchedule",
     "ForgetArtifacts",
@@ -287,6 +291,7 @@ __all__ = [
     "NodeLost",
     "NodeMarked",
     "NodeState",
+    "NoteExported",
     "NothingQueued",
     "OldArtifact",
     "OnStandby",

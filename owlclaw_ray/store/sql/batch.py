@@ -23,6 +23,7 @@ from owlclaw_ray.store.sql import (
     run_lifecycle,
     schedules,
     submission,
+    trace_export,
     waits,
     webhooks,
 )
@@ -57,6 +58,7 @@ _SUBJECTS = (
     run_lifecycle,
     schedules,
     submission,
+    trace_export,
     waits,
     webhooks,
 )

@@ -10,13 +10,13 @@ from sqlalchemy import ColumnElement, Connection, func, or_, select
 
 from owlclaw_ray.domain.embedding import EmbeddingPurpose
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
-from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.ledger import Chain, LedgerKind, LedgerRecord
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.store.run_ends import (
-    Chain,
     ChainPositions,
     EndedRunCount,
     EndedRuns,
+    ExportPositions,
     FactsOfRuns,
     RunFacts,
     RunsEndedAfter,
@@ -25,7 +25,8 @@ from owlclaw_ray.store.sql.codec import load
 from owlclaw_ray.store.sql.dialects import DIALECTS, Dialect, dialect_of
 from owlclaw_ray.store.sql.queries import reads, run_of_row
 from owlclaw_ray.store.sql.row_codecs import ENTRY_COLUMNS, RECORD_COLUMNS, entry_of, record_of
-from owlclaw_ray.store.sql.schema import blobs, journal, ledger, ledger_heads, runs
+from owlclaw_ray.store.sql.schema import blobs, export_positions, journal, ledger, ledger_heads, runs
+from owlclaw_ray.store.sql.trace_export import BEGUN
 
 _KNOWN = (EntryKind.RUN_QUEUED.value, EntryKind.RUN_STARTED.value, EntryKind.RUN_FINISHED.value)
 """What the row of a run says too."""
@@ -35,6 +36,14 @@ _KNOWN = (EntryKind.RUN_QUEUED.value, EntryKind.RUN_STARTED.value, EntryKind.RUN
 def _read_chain_positions(connection: Connection, _query: ChainPositions) -> Mapping[Chain, int]:
     found = select(ledger_heads.c.tenant, ledger_heads.c.writer, ledger_heads.c.position)
     return {Chain(TenantId(row.tenant), row.writer): row.position for row in connection.execute(found)}
+
+
+@reads(ExportPositions)
+def _read_export_positions(connection: Connection, _query: ExportPositions) -> Mapping[Chain, int] | None:
+    c = export_positions.c
+    rows = connection.execute(select(c.tenant, c.writer, c.position)).all()
+    found = {Chain(TenantId(row.tenant), row.writer): row.position for row in rows}
+    return {chain: position for chain, position in found.items() if chain != BEGUN} if found else None
 
 
 @reads(RunsEndedAfter)

@@ -387,6 +387,15 @@ artifact_parts = Table(
 )
 """The contents of artifacts, and of those of which not all parts are there yet."""
 
+export_positions = Table(
+    "export_positions",
+    metadata,
+    Column("tenant", NAME, primary_key=True),
+    Column("writer", NAME, primary_key=True),
+    Column("position", BigInteger, nullable=False),
+)
+"""Up to which record of each ledger chain traces are exported. A row of no chain says that the export has begun."""
+
 schema_compatibility = Table(
     "schema_compatibility",
     metadata,

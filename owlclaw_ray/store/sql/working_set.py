@@ -247,6 +247,7 @@ class RowChange(IntEnum):
     ARTIFACT = auto()
     REMOVED_ARTIFACT = auto()
     """Artifacts, and before which moment they must have been stored to be removed."""
+    EXPORT_POSITION = auto()
     NODE = auto()
     FORGOTTEN_NODES = auto()
     """Clusters; lost nodes of all others are removed."""

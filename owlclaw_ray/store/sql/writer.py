@@ -33,6 +33,7 @@ from owlclaw_ray.store.sql.schema import (
     callbacks,
     cluster_lease,
     cluster_nodes,
+    export_positions,
     idempotency_keys,
     journal,
     ledger,
@@ -161,6 +162,12 @@ class Writer:
         def adding(table: Table, columns: Sequence[str]) -> RowsStatement:
             return RowsStatement(dialect.insert(table).on_conflict_do_nothing(), columns, engine_dialect)
 
+        exported = dialect.insert(export_positions)
+        exported = exported.on_conflict_do_update(
+            index_elements=["tenant", "writer"],
+            set_={"position": exported.excluded.position},
+            where=exported.excluded.position > export_positions.c.position,
+        )
         waiting = (
             webhook_deliveries.c.delivery_id == bindparam("key", type_=NAME),
             webhook_deliveries.c.agent == bindparam("owner", type_=NAME),
@@ -271,6 +278,11 @@ class Writer:
             (RowChange.ARTIFACT, replacing(artifacts, artifacts.c.keys()), None),
             (RowChange.REMOVED_ARTIFACT, expiring(artifacts), None),
             (RowChange.REMOVED_ARTIFACT, expiring(artifact_parts), None),
+            (
+                RowChange.EXPORT_POSITION,
+                RowsStatement(exported, ("tenant", "writer", "position"), engine_dialect),
+                None,
+            ),
             (RowChange.SETTLED, removing(budget_reservations.c.reservation_id), None),
             (RowChange.RESERVATION, inserting(budget_reservations, _RESERVATION), _picking(_RESERVATION)),
         )

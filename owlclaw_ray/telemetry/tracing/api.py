@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from owlclaw_ray.domain.score import Score
 from owlclaw_ray.errors import RetryableError
-from owlclaw_ray.store.run_ends import Chain, RunFacts
+from owlclaw_ray.store.run_ends import RunFacts
 
 
 class ReceiverError(RetryableError):
@@ -16,18 +16,6 @@ class ReceiverError(RetryableError):
 
 class RefusedTracesError(Exception):
     """The receiver of traces will never take this batch."""
-
-
-class Cursor(Protocol):
-    """Remembers how far the export has come, beyond the life of its process."""
-
-    def load(self) -> Mapping[Chain, int] | None:
-        """Return the position of the last record of each chain that is done with; None if nothing was ever saved."""
-        ...
-
-    def save(self, positions: Mapping[Chain, int]) -> None:
-        """Remember these durably."""
-        ...
 
 
 class ScoreReceiver(Protocol):

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
-from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.ledger import Chain, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import RecordId, RunId
-from owlclaw_ray.store.commands import AppendJournal, AppendLedger, CancelRun
+from owlclaw_ray.store.commands import AppendJournal, AppendLedger, CancelRun, ExportNoted, NoteExported
 from owlclaw_ray.store.queries import ActiveRunCounts, JournalOfRun
-from owlclaw_ray.store.run_ends import Chain, ChainPositions, EndedRunCount, EndedRuns, FactsOfRuns, RunsEndedAfter
+from owlclaw_ray.store.run_ends import (
+    ChainPositions,
+    EndedRunCount,
+    EndedRuns,
+    ExportPositions,
+    FactsOfRuns,
+    RunsEndedAfter,
+)
 from tests.contracts.store_commands import AGENT, NOW, activation, claimed, ending, one, submission
 
 CHAIN = Chain(AGENT.tenant, "keeper-1")
@@ -25,6 +32,26 @@ def record(number, kind=LedgerKind.WARNING, run_id="run_x", **data):
 
 async def test_a_store_without_ends_has_none(store):
     assert await store.read(ChainPositions()) == {}
+
+
+async def test_an_export_that_never_began_has_no_positions_and_one_that_began_with_nothing_has_none_yet(store):
+    assert await store.read(ExportPositions()) is None
+
+    assert await one(store, NoteExported({})) == ExportNoted()
+
+    assert await store.read(ExportPositions()) == {}
+
+
+async def test_noted_positions_are_kept_by_chain_and_never_go_back(store):
+    other = Chain(AGENT.tenant, "keeper-2")
+    await store.apply([NoteExported({CHAIN: 5, other: 2}), NoteExported({CHAIN: 7})])
+    await store.apply([NoteExported({CHAIN: 6})])
+
+    assert await store.read(ExportPositions()) == {CHAIN: 7, other: 2}
+
+    await store.apply([NoteExported({CHAIN: 9}), NoteExported({CHAIN: 8})])
+
+    assert await store.read(ExportPositions()) == {CHAIN: 9, other: 2}
 
 
 async def test_each_end_is_at_its_place_and_what_lies_between_is_passed(store):

@@ -9,7 +9,6 @@ from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.ledger.redaction import Redactor
 from owlclaw_ray.telemetry.trace_export import TraceExport
 from owlclaw_ray.telemetry.tracing.content import ContentAttributes
-from owlclaw_ray.telemetry.tracing.cursor_file import CursorFile
 from owlclaw_ray.telemetry.tracing.destinations import receiver_of
 from owlclaw_ray.testing.otlp_receiver import OtlpServer
 
@@ -21,18 +20,18 @@ def receiver():
 
 
 @pytest.fixture
-def exporting(receiver, tmp_path):
+def exporting(receiver):
     """Makes the export of a store to the receiver."""
 
     @asynccontextmanager
-    async def made(ends, *, mask=None, redactor=None, environ=None, cursor=None, **options):
+    async def made(ends, *, mask=None, redactor=None, environ=None, notes=None, **options):
         options = {"destination": Destination.OTLP, "url": f"{receiver.url}/v1/traces", **options}
         chosen = TracingOptions(**options)
         content = ContentAttributes(redactor or Redactor(), mask, shown=chosen.content)
         there = receiver_of(chosen, content, environ or {})
         export = TraceExport(
             ends,
-            cursor or CursorFile(tmp_path / "cursor"),
+            notes or ends,
             there,
             buffer_runs=chosen.buffer_runs,
             jitter=lambda: 0.0,

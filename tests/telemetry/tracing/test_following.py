@@ -7,13 +7,11 @@ import sqlite3
 
 import pytest
 
-from owlclaw_ray.errors import ConfigurationError
+from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.store.commands import CancelRun
-from owlclaw_ray.store.run_ends import Chain
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.telemetry.trace_export import BATCH, POLL_SECONDS
-from owlclaw_ray.telemetry.tracing.cursor_file import NAME, CursorFile
 from owlclaw_ray.testing.store_file import create_store
 from tests.contracts.store_commands import AGENT, NOW, submission
 
@@ -70,16 +68,35 @@ async def test_a_restart_exports_what_ended_meanwhile_and_nothing_twice(store, e
     assert runs_in(receiver.batches) == [*before, *meanwhile]
 
 
-async def test_another_store_under_an_old_cursor_is_exported_from_its_beginning(store, end, exporting, receiver):
-    class OldCursor:
-        def load(self):
-            return {Chain(AGENT.tenant, "keeper"): 1_000}
-
-        def save(self, positions):
-            self.saved = dict(positions)
-
+async def test_an_export_that_began_with_an_empty_store_begins_only_once(store, end, exporting, receiver):
+    async with exporting(store):
+        pass
     ended = await end(2)
-    async with exporting(store, cursor=OldCursor()) as export:
+    async with exporting(store) as export:
+        await export.step()
+
+    assert runs_in(receiver.batches) == ended
+
+
+async def test_of_what_was_delivered_when_it_could_not_be_noted_the_place_is_noted_later_and_nothing_comes_twice(
+    store, end, exporting, receiver
+):
+    class Away:
+        def __init__(self):
+            self.commits = []
+
+        async def apply(self, commands):
+            self.commits.append(commands)
+            if len(self.commits) == 2:
+                raise StoreUnavailableError("away")
+            return await store.apply(commands)
+
+    async with exporting(store, notes=Away()) as export:
+        ended = await end(2)
+        with pytest.raises(StoreUnavailableError):
+            await export.step()
+        await export.step()
+    async with exporting(store) as export:
         await export.step()
 
     assert runs_in(receiver.batches) == ended
@@ -190,22 +207,21 @@ async def test_what_ends_faster_than_it_is_exported_is_given_up_beyond_the_buffe
 
 
 async def test_the_place_is_written_down_once_for_a_batch_and_not_while_nothing_ends(store, end, exporting):
-    class CountingCursor:
-        saves = 0
+    class Counting:
+        commits = 0
 
-        def load(self):
-            return {}
+        async def apply(self, commands):
+            self.commits += 1
+            return await store.apply(commands)
 
-        def save(self, positions):
-            self.saves += 1
-
-    cursor = CountingCursor()
-    async with exporting(store, cursor=cursor) as export:
+    counting = Counting()
+    async with exporting(store, notes=counting) as export:
+        assert counting.commits == 1
         await end(BATCH + 1)
         for _ in range(4):
             await export.step()
 
-    assert cursor.saves == 2
+    assert counting.commits == 3
 
 
 async def test_of_a_batch_that_is_refused_only_what_is_refused_by_itself_is_given_up(
@@ -254,10 +270,3 @@ async def test_headers_may_name_variables(store, end, exporting, receiver):
 
     [batch] = receiver.batches
     assert (batch.headers["authorization"], batch.headers["x-scope"]) == ("Bearer t-1", "shop a")
-
-
-def test_a_cursor_that_somebody_made_unreadable_is_an_error_that_names_it(tmp_path):
-    (tmp_path / NAME).write_text("{")
-
-    with pytest.raises(ConfigurationError, match=r"tracing\.json.*cannot be read.*remove it"):
-        CursorFile(tmp_path).load()

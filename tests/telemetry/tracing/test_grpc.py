@@ -18,7 +18,6 @@ from owlclaw_ray.settings import load_runtime_settings
 from owlclaw_ray.telemetry.trace_export import TraceExport
 from owlclaw_ray.telemetry.tracing import destinations
 from owlclaw_ray.telemetry.tracing.content import ContentAttributes
-from owlclaw_ray.telemetry.tracing.cursor_file import CursorFile
 from owlclaw_ray.telemetry.tracing.destinations import check_installed, receiver_of
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.definitions.writing import write_definition
@@ -67,7 +66,7 @@ async def export_of(collector, tmp_path):
     receiver = receiver_of(options, ContentAttributes(Redactor()), variables)
 
     async def made(ends):
-        export = TraceExport(ends, CursorFile(tmp_path / "cursor"), receiver, buffer_runs=100, jitter=lambda: 0.0)
+        export = TraceExport(ends, ends, receiver, buffer_runs=100, jitter=lambda: 0.0)
         await export.begin()
         return export
 
