@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from actors.logs import LogPlan
 from owlclaw_ray.definitions.defaults import Defaults
+from owlclaw_ray.domain.artifact import LargeArtifacts
 from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.domain.memory import MemoryHomeKind, MemoryLimits
 from owlclaw_ray.domain.model import Price
@@ -46,6 +47,8 @@ class WorkerPlan(Struct, frozen=True):
     """Whether the store says which tool calls have begun, and not files in the data folder."""
     stored_artifact_bytes: int | None = None
     """What one artifact in the store may have at most; None: artifacts are files in the data folder."""
+    large_artifacts: LargeArtifacts | None = None
+    """Where artifacts go that are too large for the store, or for the data folder; None: they are cut."""
     has_mcp: bool = False
     """Whether its node has a pool of MCP servers."""
 

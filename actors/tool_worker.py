@@ -13,7 +13,7 @@ from typing import IO
 from msgspec import Struct
 from typing_extensions import override
 
-from actors.artifacts import artifact_home
+from actors.artifacts import artifact_home, storing_seconds
 from actors.attempt_markers import AttemptId, AttemptMarkers, BeginsAttempts, StoredBeginnings
 from actors.gateway_link import GatewayEmbeddings
 from actors.keeper_client import KeeperNow
@@ -34,7 +34,6 @@ from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.runtime.memory_home import memory_home
 from owlclaw_ray.runtime.worker_tools import RuntimeClients, embedders_of, tool_executor
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView
-from owlclaw_ray.tools.artifact_home import STORING_SECONDS
 from owlclaw_ray.tools.executor import LocalExecutor
 
 logger = logging.getLogger(__name__)
@@ -42,9 +41,6 @@ logger = logging.getLogger(__name__)
 _WAKE_SECONDS = _ANSWER_SECONDS = 3.0
 KILL_AFTER = 2.0
 """Seconds past its time limit after which a call that cannot be interrupted takes its process with it."""
-
-_STORING_SECONDS = 2 * STORING_SECONDS
-"""What it may take to have a large result in the store when the tool has used up its time."""
 
 
 class WorkerClients(KeeperNow, RuntimeClients):
@@ -112,7 +108,9 @@ def execute(
             worker.attempts.begin(attempt)
     except (OSError, RetryableError) as error:
         return [_not_begun(each, error) for each in invocations]
-    after = KILL_AFTER if plan.stored_artifact_bytes is None else KILL_AFTER + _STORING_SECONDS
+    after = KILL_AFTER + 2 * storing_seconds(
+        plan
+    )  # its content and the details of its error, when it has used up its time
     outcomes = []
     try:
         for each in invocations:

@@ -39,6 +39,7 @@ from owlclaw_ray.configuration.webhooks import WebhookSettings
 from owlclaw_ray.configuration.yaml_document import YamlDocument
 from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.agent import Limits
+from owlclaw_ray.domain.artifact import LargeArtifacts
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.endpoint import Endpoint
 from owlclaw_ray.domain.environment import name_problem
@@ -296,9 +297,24 @@ class ArtifactSettings(Section):
     home: Literal["files", "database"] | None = None
     """Files in data_dir, or the store; None: the store if that is PostgreSQL."""
     limit_bytes: Count = 16 * 1024 * 1024
-    """What one may have at most in the store."""
+    """What one may have at most in the store, or there where it is without `url`."""
+    url: NonEmpty | None = None
+    """A folder of fsspec, such as s3://bucket/folder, for those that are larger; None: they are cut."""
     retention_days: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """After so long they are removed; 0: never."""
+
+    @field_validator("url")
+    @classmethod
+    def _folder(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        from owlclaw_ray.tools.fsspec_artifacts import url_problem
+
+        if problem := url_problem(url):
+            shown = re.sub(r"//[^/@]*@", "//…@", url).partition("?")[0]
+            what, _, right = problem.partition(": ")
+            raise ValueError(f"is {shown!r}, which {what}", right)
+        return url
 
 
 class LedgerSettings(Section):
@@ -437,6 +453,12 @@ class Settings(FileSettings):
         """What one artifact in the store may have at most; None if they are files."""
         home = self.artifacts.home or ("files" if self.store_url.startswith("sqlite") else "database")
         return self.artifacts.limit_bytes if home == "database" else None
+
+    @property
+    def large_artifacts(self) -> LargeArtifacts | None:
+        """Which artifacts go to a URL, and to which; None: none do."""
+        written = self.artifacts
+        return None if written.url is None else LargeArtifacts(written.url, written.limit_bytes)
 
     @property
     def kept_in_files(self) -> tuple[str, ...]:

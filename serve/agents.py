@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import Path, Query
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.ids import ArtifactId
+from owlclaw_ray.tools.artifact_home import ArtifactReader
 from serve.parameters import AgentPath, Id, LimitQuery, agent_of, tenant_of
 from serve.representations import agent_body, artifact_body, json_response, skill_body
 from serve.resource import Resource, answer, operation
@@ -18,8 +21,9 @@ from serve.resource import Resource, answer, operation
 ArtifactPath = Annotated[
     Id, Path(description="The `artifact_id` of a result.", examples=["art_0123456789abcdef0123456789"])
 ]
+_PART_BYTES = 1024 * 1024
 _ARTIFACT: JsonObject = {
-    "description": "The output, whole up to 10 MiB",
+    "description": "The output, whole up to 10 MiB, or up to 256 MiB with `artifacts.url`",
     "content": {
         "text/plain": {"schema": {"type": "string"}, "example": "line 1\nline 2\n"},
         "application/json": {"schema": {}, "example": {"rows": [1, 2, 3]}},
@@ -110,4 +114,15 @@ class AgentRoutes(Resource):
             "Content-Disposition": f'attachment; filename="{found.artifact_id}"',
             "X-Content-Type-Options": "nosniff",
         }
-        return Response(found.content, headers=headers, media_type=found.media_type)
+        first = await asyncio.to_thread(found.read, 0, _PART_BYTES)
+        if found.size_bytes <= _PART_BYTES:
+            return Response(first, headers=headers, media_type=found.media_type)
+        headers["Content-Length"] = str(found.size_bytes)
+        return StreamingResponse(_parts(found, first), headers=headers, media_type=found.media_type)
+
+
+async def _parts(artifact: ArtifactReader, first: bytes) -> AsyncIterator[bytes]:
+    """Yield the artifact, of which the first part was read: no more of it is in memory than a part."""
+    yield first
+    for start in range(_PART_BYTES, artifact.size_bytes, _PART_BYTES):
+        yield await asyncio.to_thread(artifact.read, start, start + _PART_BYTES)

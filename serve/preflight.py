@@ -20,7 +20,7 @@ from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.domain.memory import MemoryHomeKind
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.domain.tracing import TracingOptions
-from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
+from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem, StoreUnavailableError
 from owlclaw_ray.own_packages import namesakes
 from owlclaw_ray.settings import Settings, load_runtime_settings
 from owlclaw_ray.store.sql.locations import Location
@@ -89,6 +89,7 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> PreparedServer:
         raise ConfigurationError([left])
     advice = (
         *misnamed,
+        *artifact_advice(settings),
         *namesakes(settings.folder),
         *tool_advice(app, KnownNames.of(app, tools, settings, {}), settings, definitions),
     )
@@ -108,6 +109,30 @@ def files_left(settings: Settings) -> Problem | None:
     fix = "set it to files; or set it to database, and then have them imported: owlclaw memory import AGENT FILE"
     what = f"is not set, and {counted(number, 'agent has', 'agents have')} a MEMORY.md in {settings.data_dir}"
     return Problem("memory.home", f"{what}, which the database would take the place of", fix)
+
+
+def artifact_advice(settings: Settings) -> tuple[Problem, ...]:
+    """Return that the place of large artifacts does not answer now. Raises ConfigurationError if they cannot be stored there at all.
+
+    Where the runtime runs on another machine, it is not asked: this one may have no credentials for it.
+    """
+    from owlclaw_ray.tools.fsspec_artifacts import artifacts_at, check_place
+
+    url = settings.artifacts.url
+    if url is None:
+        return ()
+    if settings.ray.address is not None:
+        artifacts_at(url)
+        return ()
+    try:
+        problem = check_place(url)
+    except StoreUnavailableError as error:
+        fix = "until it does, results that are larger than artifacts.limit_bytes are cut"
+        return (Problem("artifacts.url", str(error), fix),)
+    if problem:
+        what, _, fix = problem.partition(": ")
+        raise ConfigurationError([Problem("artifacts.url", f"{url} {what}", fix)])
+    return ()
 
 
 def price_problems(settings: Settings, definitions: Iterable[AgentDefinition]) -> Iterator[Problem]:

@@ -49,6 +49,7 @@ def plan_of(settings: Settings, tracing: TracingOptions | None = None) -> Runtim
             host_tools=settings.host_tools,
             stored_attempts=not settings.store_url.startswith("sqlite"),
             stored_artifact_bytes=settings.stored_artifact_bytes,
+            large_artifacts=settings.large_artifacts,
             has_mcp=settings.mcp_options is not None,
         ),
         store_url=settings.store_url,

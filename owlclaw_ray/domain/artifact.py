@@ -26,6 +26,14 @@ ENDINGS = {
 """The media types that artifacts have, and the endings of their files."""
 
 
+class LargeArtifacts(Struct, frozen=True):
+    """Where artifacts go that are too large for where the others are."""
+
+    url: str
+    """A folder of fsspec, without credentials."""
+    above_bytes: int
+
+
 class StoredArtifact(Struct, frozen=True):
     """An artifact without its content."""
 

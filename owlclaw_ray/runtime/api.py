@@ -11,7 +11,7 @@ from msgspec import Struct
 from owlclaw_ray.definitions.api import NamedDefinitions
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus
-from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
+from owlclaw_ray.domain.artifact import StoredArtifact
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, NotedHead, NotedHeads
 from owlclaw_ray.domain.node import ClusterView, NodeCondition, nodes_called
@@ -68,7 +68,7 @@ from owlclaw_ray.store.queries import (
 )
 from owlclaw_ray.telemetry.metrics.api import MetricFamily, Metrics
 from owlclaw_ray.tools.arguments import argument_problems
-from owlclaw_ray.tools.artifact_home import ArtifactHome
+from owlclaw_ray.tools.artifact_home import ArtifactHome, ArtifactReader
 from owlclaw_ray.tools.mcp.api import McpNode, McpServerView
 from owlclaw_ray.webhooks.inbox import WebhookInbox
 from owlclaw_ray.webhooks.outbox import WebhookOutbox
@@ -321,10 +321,10 @@ class Runtime:
         await self._require_known(agent)
         return await asyncio.to_thread(self._artifacts.listing, agent, limit)
 
-    async def artifact(self, agent: AgentRef, artifact_id: ArtifactId) -> Artifact:
-        """Return a large output of one of the agent's tool calls; raises UnknownAgentError, NotFoundError."""
+    async def artifact(self, agent: AgentRef, artifact_id: ArtifactId) -> ArtifactReader:
+        """Return what reads a large output of one of the agent's tool calls; raises UnknownAgentError, NotFoundError."""
         await self._require_known(agent)
-        return await asyncio.to_thread(self._artifacts.get, agent, artifact_id)
+        return await asyncio.to_thread(self._artifacts.open, agent, artifact_id)
 
     async def approvals(self, where: ApprovalFilter) -> Sequence[Approval]:
         """Return the approvals that match, newest first."""

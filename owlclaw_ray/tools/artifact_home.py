@@ -1,14 +1,17 @@
-"""Where artifacts are: in files (see owlclaw_ray.tools.artifacts), or in the store."""
+"""Where artifacts are: in files (see owlclaw_ray.tools.artifacts) or in the store, and large ones at a URL (see fsspec_artifacts there)."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Protocol
+
+from typing_extensions import override
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
@@ -17,21 +20,60 @@ from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.api import QueryFunction
 from owlclaw_ray.store.artifacts import ArtifactById, ArtifactHead, ArtifactPart, ArtifactsOfAgent, OldArtifacts
-from owlclaw_ray.store.commands import Command, CommandFailed, ForgetArtifacts, Outcome, PutArtifact, PutArtifactPart
+from owlclaw_ray.store.commands import (
+    Command,
+    CommandFailed,
+    ForgetArtifacts,
+    OldArtifact,
+    Outcome,
+    PutArtifact,
+    PutArtifactPart,
+)
 
 ARTIFACT_ID = re.compile(r"art_[0-9a-f]{26}")
 PART_BYTES = 512 * 1024
 """How much of a content travels in one message and is committed in one transaction: others' commits wait for no more than that."""
+ARTIFACT_BYTES = 10 * 1024 * 1024
+"""How much of one result is kept in files, and in the store."""
 STORING_SECONDS = 5.0
 """For how long one artifact is being stored before it is given up, and how long each of its messages may take."""
 _EXPIRED_AT_ONCE = 20
 _READS = 3
+_CLOCKS_DIFFER = timedelta(days=1)
+"""At most, between nodes that store artifacts."""
 
 logger = logging.getLogger(__name__)
 
 
+class ArtifactReader(Protocol):
+    """An artifact that is read part by part. Used from threads, not from event loops."""
+
+    artifact_id: ArtifactId
+    media_type: str
+    size_bytes: int
+
+    @abstractmethod
+    def read(self, start: int, end: int) -> bytes:
+        """Return its bytes from `start` to before `end`, fewer at its end. Raises NotFoundError if it is gone, RetryableError."""
+
+
+class HeldArtifact(ArtifactReader):
+    """An artifact whose content is there already."""
+
+    def __init__(self, artifact: Artifact) -> None:
+        self.artifact_id, self.media_type = artifact.artifact_id, artifact.media_type
+        self.size_bytes, self._content = len(artifact.content), artifact.content
+
+    @override
+    def read(self, start: int, end: int) -> bytes:
+        return self._content[start:end]
+
+
 class ArtifactHome(Protocol):
     """Keeps artifacts, each agent's apart from all others'. Used from threads, not from event loops."""
+
+    most_bytes: int
+    """What one artifact may have; who stores one cuts it to that."""
 
     def put(self, agent: AgentRef, artifact: Artifact) -> None:
         """Store it durably; one of the same id is replaced.
@@ -40,8 +82,17 @@ class ArtifactHome(Protocol):
         """
         ...
 
+    def open(self, agent: AgentRef, artifact_id: ArtifactId) -> ArtifactReader:
+        """Return what reads it; raises NotFoundError, RetryableError. Only ids of the form that `put` is given are looked for."""
+        ...
+
     def get(self, agent: AgentRef, artifact_id: ArtifactId) -> Artifact:
-        """Return it; raises NotFoundError, RetryableError. Only ids of the form that `put` is given are looked for."""
+        """Return the whole of it; raises NotFoundError, RetryableError."""
+        found = self.open(agent, artifact_id)
+        return Artifact(artifact_id, found.media_type, found.read(0, found.size_bytes))
+
+    def remove(self, agent: AgentRef, artifact_id: ArtifactId) -> None:
+        """Remove it, if it is there; raises OSError, RetryableError."""
         ...
 
     def listing(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:
@@ -55,6 +106,8 @@ class ArtifactHome(Protocol):
 
 class StoredArtifacts(ArtifactHome):
     """Keeps artifacts in the store, for machines that share no folder."""
+
+    most_bytes = ARTIFACT_BYTES
 
     def __init__(
         self,
@@ -74,7 +127,8 @@ class StoredArtifacts(ArtifactHome):
         content, id_, began = artifact.content, artifact.artifact_id, self._clock.monotonic()
         if len(content) > self._limit:
             raise ArtifactTooLargeError(
-                f"it has {len(content):,} bytes, and artifacts in the store may have {self._limit:,} (artifacts.limit_bytes)"
+                f"it has {len(content):,} bytes, and artifacts in the store may have {self._limit:,} (artifacts.limit_bytes); "
+                "larger ones go to artifacts.url, which is not set"
             )
         at, starts = self._clock.now(), range(0, max(len(content), 1), self._part_bytes)
         for part, start in enumerate(starts):
@@ -86,19 +140,25 @@ class StoredArtifacts(ArtifactHome):
                 commands.append(PutArtifact(agent, id_, artifact.media_type, len(content), len(starts), digest, at))
             self._apply(commands)
 
-    def get(self, agent: AgentRef, artifact_id: ArtifactId) -> Artifact:
-        """See ArtifactHome.get. What is replaced meanwhile is read again."""
+    def open(self, agent: AgentRef, artifact_id: ArtifactId) -> ArtifactReader:
+        """See ArtifactHome.open. It is read as a whole, for only then it is sure to be what was stored; what is replaced meanwhile is
+        read again.
+        """
         for _ in range(_READS):
             head = self._read(ArtifactById(agent, artifact_id)) if ARTIFACT_ID.fullmatch(artifact_id) else None
             if head is None:
                 raise NotFoundError("artifact", artifact_id)
             content = self._content(agent, artifact_id, head)
             if sha256(content).hexdigest() == head.digest:
-                return Artifact(artifact_id, head.media_type, content)
+                return HeldArtifact(Artifact(artifact_id, head.media_type, content))
         raise StoreUnavailableError(f"the parts of {artifact_id} do not make up what was stored")
 
     def _content(self, agent: AgentRef, artifact_id: ArtifactId, head: ArtifactHead) -> bytes:
         return b"".join(self._read(ArtifactPart(agent, artifact_id, part)) or b"" for part in range(head.parts))
+
+    def remove(self, agent: AgentRef, artifact_id: ArtifactId) -> None:
+        """See ArtifactHome.remove."""
+        self._apply([ForgetArtifacts((OldArtifact(agent, artifact_id),), self._clock.now() + _CLOCKS_DIFFER)])
 
     def listing(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:
         """See ArtifactHome.listing."""
@@ -116,6 +176,48 @@ class StoredArtifacts(ArtifactHome):
         for outcome in self._commit(commands):
             if isinstance(outcome, CommandFailed):
                 raise StoreUnavailableError(outcome.message)
+
+
+class ArtifactsBySize(ArtifactHome):
+    """Keeps artifacts of up to `limit` bytes in one home, and larger ones in another."""
+
+    def __init__(self, small: ArtifactHome, large: ArtifactHome, limit: int) -> None:
+        self._small, self._large, self._limit = small, large, limit
+        self.most_bytes = large.most_bytes
+
+    def put(self, agent: AgentRef, artifact: Artifact) -> None:
+        """See ArtifactHome.put. One that was smaller is removed; one that was larger stays until it expires, and is not found any more."""
+        if len(artifact.content) <= self._limit:
+            self._small.put(agent, artifact)
+        else:
+            self._large.put(agent, artifact)
+            self._small.remove(agent, artifact.artifact_id)
+
+    def open(self, agent: AgentRef, artifact_id: ArtifactId) -> ArtifactReader:
+        """See ArtifactHome.open."""
+        try:
+            return self._small.open(agent, artifact_id)
+        except NotFoundError:
+            return self._large.open(agent, artifact_id)
+
+    def remove(self, agent: AgentRef, artifact_id: ArtifactId) -> None:
+        """See ArtifactHome.remove."""
+        self._small.remove(agent, artifact_id)
+        self._large.remove(agent, artifact_id)
+
+    def listing(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:
+        """See ArtifactHome.listing."""
+        found = [*self._large.listing(agent, limit), *self._small.listing(agent, limit)]
+        return newest_first({each.artifact_id: each for each in found}.values(), limit)
+
+    def expire(self, before: datetime) -> int:
+        """See ArtifactHome.expire."""
+        return self._small.expire(before) + self._large.expire(before)
+
+
+def newest_first(found: Iterable[StoredArtifact], limit: int) -> Sequence[StoredArtifact]:
+    """Return the newest, as `ArtifactHome.listing` does."""
+    return sorted(found, key=lambda each: (each.stored_at, each.artifact_id), reverse=True)[:limit]
 
 
 class ArtifactExpiry:

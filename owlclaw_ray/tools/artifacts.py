@@ -9,13 +9,16 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from stat import S_ISREG
+from typing import BinaryIO
+
+from typing_extensions import override
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.artifact import ENDINGS, Artifact, StoredArtifact
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.kernel.durable_files import make_folder, replace
-from owlclaw_ray.tools.artifact_home import ARTIFACT_ID, ArtifactHome
+from owlclaw_ray.tools.artifact_home import ARTIFACT_BYTES, ARTIFACT_ID, ArtifactHome, ArtifactReader, newest_first
 
 logger = logging.getLogger(__name__)
 
@@ -23,8 +26,8 @@ logger = logging.getLogger(__name__)
 class ArtifactFolder(ArtifactHome):
     """Keeps artifacts in files below a data folder."""
 
-    def __init__(self, data_dir: Path) -> None:
-        self._agents = data_dir / "agents"
+    def __init__(self, data_dir: Path, most_bytes: int = ARTIFACT_BYTES) -> None:
+        self._agents, self.most_bytes = data_dir / "agents", most_bytes
 
     def put(self, agent: AgentRef, artifact: Artifact) -> None:
         """Store it durably; one of the same id is replaced. Raises OSError."""
@@ -33,17 +36,23 @@ class ArtifactFolder(ArtifactHome):
             make_folder(folder)
         replace(folder / f"{artifact.artifact_id}{ENDINGS[artifact.media_type]}", artifact.content)
 
-    def get(self, agent: AgentRef, artifact_id: ArtifactId) -> Artifact:
-        """Return it; raises NotFoundError. Only ids of the form that `put` is given reach the file system."""
-        if ARTIFACT_ID.fullmatch(artifact_id):
-            for media_type, ending in ENDINGS.items():
-                path = self._folder(agent) / f"{artifact_id}{ending}"
-                try:
-                    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
-                        return Artifact(artifact_id, media_type, file.read())
-                except OSError:
-                    continue
+    def open(self, agent: AgentRef, artifact_id: ArtifactId) -> ArtifactReader:
+        """Return what reads it; raises NotFoundError. Only ids of the form that `put` is given reach the file system."""
+        for path, media_type in self._places(agent, artifact_id):
+            with suppress(OSError), _opened(path) as file:
+                return _ArtifactFile(artifact_id, media_type, path, os.fstat(file.fileno()).st_size)
         raise NotFoundError("artifact", artifact_id)
+
+    def remove(self, agent: AgentRef, artifact_id: ArtifactId) -> None:
+        """Remove it, if it is there; raises OSError."""
+        for path, _ in self._places(agent, artifact_id):
+            path.unlink(missing_ok=True)
+
+    def _places(self, agent: AgentRef, artifact_id: ArtifactId) -> Sequence[tuple[Path, str]]:
+        """Return where it may be, with the media type that it has there."""
+        folder = self._folder(agent)
+        known = ENDINGS.items() if ARTIFACT_ID.fullmatch(artifact_id) else ()
+        return [(folder / f"{artifact_id}{ending}", media_type) for media_type, ending in known]
 
     def listing(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:
         """Return the agent's artifacts, the newest first."""
@@ -52,7 +61,7 @@ class ArtifactFolder(ArtifactHome):
         for entry, size, stored_at in _files(self._folder(agent)):
             stem, dot, ending = entry.name.partition(".")
             found.append(StoredArtifact(ArtifactId(stem), media_types[f"{dot}{ending}"], size, stored_at))
-        return sorted(found, key=lambda each: (each.stored_at, each.artifact_id), reverse=True)[:limit]
+        return newest_first(found, limit)
 
     def expire(self, before: datetime) -> int:
         """Remove the artifacts of all agents that were stored before that moment; return how many. One that cannot be removed stays for
@@ -72,6 +81,27 @@ class ArtifactFolder(ArtifactHome):
 
     def _folder(self, agent: AgentRef) -> Path:
         return self._agents / agent.folder / "artifacts"
+
+
+class _ArtifactFile(ArtifactReader):
+    """Reads a file, which is opened for each part: nobody has to close it."""
+
+    def __init__(self, artifact_id: ArtifactId, media_type: str, path: Path, size_bytes: int) -> None:
+        self.artifact_id, self.media_type, self.size_bytes = artifact_id, media_type, size_bytes
+        self._path = path
+
+    @override
+    def read(self, start: int, end: int) -> bytes:
+        try:
+            with _opened(self._path) as file:
+                file.seek(start)
+                return file.read(max(end - start, 0))
+        except OSError as error:
+            raise NotFoundError("artifact", self.artifact_id) from error
+
+
+def _opened(path: Path) -> BinaryIO:
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
 
 
 def _files(folder: Path) -> Iterator[tuple[os.DirEntry[str], int, datetime]]:

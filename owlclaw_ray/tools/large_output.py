@@ -22,8 +22,6 @@ INLINE_BYTES = 16 * 1024
 """How much of one result a model is given as it is, unless the tool's definition says otherwise."""
 INLINE_LIMIT = "inline_limit_bytes"
 """The key of a definition's metadata with another limit, for tools that bound their results themselves."""
-ARTIFACT_BYTES = 10 * 1024 * 1024
-"""How much of one result is kept."""
 _SUMMARY_BYTES = 8 * 1024
 _TEXT_BYTES = 1_024
 _ITEMS = 20
@@ -60,19 +58,22 @@ class LargeOutput:
         if self._artifacts is None:
             return within_limit(value)
         artifact_id = ArtifactId(derived_id("art", invocation.idempotency_key, part))
-        whole_json = not isinstance(value, str) and len(encoded) <= ARTIFACT_BYTES
-        artifact = Artifact(artifact_id, JSON if whole_json else TEXT, encoded[:ARTIFACT_BYTES])
+        most = self._artifacts.most_bytes
+        whole_json = not isinstance(value, str) and len(encoded) <= most
+        artifact = Artifact(artifact_id, JSON if whole_json else TEXT, encoded[:most])
         try:
             self._artifacts.put(invocation.agent, artifact)
         except ArtifactTooLargeError as error:
             cut, about = within_limit(value)
             return cut, {**about, "not_stored": f"{error}; ask for less, or have somebody raise that setting"}
-        except (OSError, RetryableError):
+        except (OSError, RetryableError) as error:
             _logger.exception("the output of %s (run %s) cannot be stored", invocation.tool, invocation.run_id)
-            return within_limit(value)
+            cut, about = within_limit(value)
+            why = str(error) if isinstance(error, RetryableError) else "there is no room, or no right to write there"
+            return cut, {**about, "not_stored": f"{why}; ask for less, or for the same later"}
         reference = {"artifact_id": artifact_id, "size_bytes": len(encoded)}
-        if len(encoded) > ARTIFACT_BYTES:
-            reference["stored_bytes"] = ARTIFACT_BYTES
+        if len(encoded) > most:
+            reference["stored_bytes"] = most
         about = {"truncated": True, "total_bytes": len(encoded), "artifact_id": artifact_id}
         return {"summary": summary(value), "artifact_ref": reference}, about
 

@@ -64,6 +64,44 @@ class ArtifactHomeContract:
             with pytest.raises(NotFoundError):
                 home.get(other, artifact(1).artifact_id)
 
+    def test_any_part_of_it_can_be_read(self, home: ArtifactHome) -> None:
+        content = bytes(range(256)) * 5_000
+        home.put(TRADER, artifact(1, BINARY, content))
+
+        found = home.open(TRADER, artifact(1).artifact_id)
+
+        assert (found.artifact_id, found.media_type, found.size_bytes) == (
+            artifact(1).artifact_id,
+            BINARY,
+            len(content),
+        )
+        for start, end in (
+            (0, 10),
+            (600_000, 1_200_001),
+            (len(content) - 1, len(content) + 5),
+            (len(content), len(content) + 9),
+        ):
+            assert found.read(start, end) == content[start:end]
+
+    @pytest.mark.parametrize("content", [b"short", b"x" * 1_500_000])
+    def test_one_that_is_removed_is_gone_and_may_be_removed_again(self, home: ArtifactHome, content: bytes) -> None:
+        home.put(TRADER, artifact(1, content=content))
+        home.put(TRADER, artifact(2))
+
+        for _ in range(2):
+            home.remove(TRADER, artifact(1).artifact_id)
+
+        assert ids(list(home.listing(TRADER, 10))) == [artifact(2).artifact_id]
+        with pytest.raises(NotFoundError):
+            home.open(TRADER, artifact(1).artifact_id)
+
+    def test_of_one_that_is_stored_again_as_something_else_the_last_is_there(self, home: ArtifactHome) -> None:
+        for content in (b"[1]", b"x" * 1_500_000, b"[2]", b"y" * 1_500_000):
+            home.put(TRADER, artifact(1, JSON, content))
+            assert home.get(TRADER, artifact(1).artifact_id).content == content
+
+        assert [each.size_bytes for each in home.listing(TRADER, 10)] == [1_500_000]
+
     @pytest.mark.parametrize(
         "asked", ["", "art_1", "../secret", f"art_{1:026x}/../x", f"art_{1:026X} ", "art_" + "%" * 26]
     )

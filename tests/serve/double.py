@@ -86,6 +86,7 @@ from owlclaw_ray.store.queries import (
 from owlclaw_ray.store.sql.sql_store import SqlStore
 from owlclaw_ray.telemetry.metrics.api import MetricFamily, Sample
 from owlclaw_ray.tools.arguments import argument_problems
+from owlclaw_ray.tools.artifact_home import HeldArtifact
 from owlclaw_ray.tools.mcp.api import LeftOut, McpServerView, McpState
 from tests.serve.webhook_double import webhooks
 from tests.world import InlineDatabase
@@ -506,12 +507,12 @@ class MemoryRuntime(Runtime):
         found = [each for (owner, _), each in self._stored.items() if owner == agent]
         return [StoredArtifact(each.artifact_id, each.media_type, len(each.content), at) for each in found][:limit]
 
-    async def artifact(self, agent: AgentRef, artifact_id: ArtifactId) -> Artifact:
+    async def artifact(self, agent: AgentRef, artifact_id: ArtifactId) -> HeldArtifact:
         self._known(agent)
         found = self._stored.get((agent, artifact_id))
         if found is None:
             raise NotFoundError("artifact", artifact_id)
-        return found
+        return HeldArtifact(found)
 
     async def nodes(self) -> ClusterView:
         return replace(self.cluster, nodes=tuple(self._as_drained(each) for each in self.cluster.nodes))

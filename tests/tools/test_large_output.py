@@ -12,10 +12,11 @@ from owlclaw_ray.domain.artifact import JSON, TEXT, Artifact
 from owlclaw_ray.errors import ArtifactTooLargeError, NotFoundError, StoreUnavailableError
 from owlclaw_ray.ids import ArtifactId, TenantId
 from owlclaw_ray.testing.clock import ManualClock
+from owlclaw_ray.tools.artifact_home import ARTIFACT_BYTES
 from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.failure import ToolFailureError
-from owlclaw_ray.tools.large_output import ARTIFACT_BYTES, INLINE_BYTES, INLINE_LIMIT, summary
+from owlclaw_ray.tools.large_output import INLINE_BYTES, INLINE_LIMIT, summary
 from owlclaw_ray.tools.sources import ToolSources
 from tests.tools.code.conftest import invocation
 from tests.tools.test_sources import Adapter
@@ -128,6 +129,7 @@ def test_a_result_too_large_for_the_store_is_cut_and_says_what_to_do(tmp_path):
 def test_a_result_is_cut_while_the_store_is_away(tmp_path, caplog):
     result = result_of(Refusing(tmp_path, StoreUnavailableError("it starts")), "x" * 100_000)
     assert result.content.endswith("…[cut: the first 65536 of 100000 bytes]")
+    assert result.metadata["not_stored"] == "it starts; ask for less, or for the same later"
     assert "cannot be stored" in caplog.text
 
 

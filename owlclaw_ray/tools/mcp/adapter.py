@@ -19,7 +19,6 @@ from owlclaw_ray.ids import ArtifactId, derived_id
 from owlclaw_ray.tools.arguments import Arguments, as_object
 from owlclaw_ray.tools.artifact_home import ArtifactHome
 from owlclaw_ray.tools.failure import ToolFailureError
-from owlclaw_ray.tools.large_output import ARTIFACT_BYTES
 from owlclaw_ray.tools.mcp.api import McpCall, McpProblem, McpServerAccess, McpTrouble
 from owlclaw_ray.tools.mcp.server_tools import PREFIX, RAW_NAME, SERVER
 
@@ -201,7 +200,7 @@ class McpTools:
         return self._known
 
     def _keep(self, invocation: ToolInvocation, index: int, media_type: str, content: bytes) -> JsonObject | None:
-        if self._artifacts is None or len(content) > ARTIFACT_BYTES:
+        if self._artifacts is None or len(content) > self._artifacts.most_bytes:
             return None
         artifact_id = ArtifactId(derived_id("art", invocation.idempotency_key, "block", str(index)))
         kind = media_type if media_type in ENDINGS else BINARY

@@ -13,6 +13,7 @@ from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import ArtifactId, RunId, TenantId, ToolCallId
 from owlclaw_ray.testing.clock import ManualClock
+from owlclaw_ray.tools.artifact_home import HeldArtifact
 from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.tools.composition import declared_tools
 from owlclaw_ray.tools.executor import LocalExecutor
@@ -29,9 +30,9 @@ class Stored:
     def __init__(self, content, media_type=TEXT):
         self._artifact = Artifact(ID, media_type, content)
 
-    def get(self, agent, artifact_id):
+    def open(self, agent, artifact_id):
         assert (agent, artifact_id) == (TRADER, ID)
-        return self._artifact
+        return HeldArtifact(self._artifact)
 
 
 def read(store, agent=TRADER, artifact_id=ID, **arguments):
@@ -65,7 +66,7 @@ def test_a_part_is_read_and_where_it_goes_on():
         "artifact_id": ID,
         "media_type": TEXT,
         "text": "234",
-        "total_characters": 10,
+        "total_bytes": 10,
         "next_offset": 5,
     }
     assert read(store, offset=7, limit=3).content["next_offset"] is None
@@ -83,6 +84,39 @@ def test_the_parts_one_after_another_are_the_whole(text, limit):
 
     assert "".join(parts) == text
     assert all(len(part) == limit for part in parts[:-1])
+
+
+@given(st.text(min_size=1, max_size=40), st.data())
+def test_from_any_byte_on_the_whole_character_is_read(text, data):
+    offset = data.draw(st.integers(0, len(text.encode()) - 1))
+    before = next(number for number in range(len(text)) if len(text[: number + 1].encode()) > offset)
+
+    assert read(Stored(text.encode()), offset=offset, limit=3).content["text"] == text[before : before + 3]
+
+
+def test_bytes_that_are_no_text_are_marked_and_passed():
+    content = read(Stored(b"a\xff\xfeb"), limit=3).content
+
+    assert (content["text"], content["next_offset"]) == ("a\ufffd\ufffd", 3)
+
+
+def test_of_a_long_artifact_only_the_part_is_read():
+    asked = []
+
+    class Long(Stored):
+        artifact_id, media_type, size_bytes = ID, TEXT, 10**12
+
+        def open(self, agent, artifact_id):
+            return self
+
+        def read(self, start, end):
+            asked.append((start, end))
+            return b"x" * (end - start)
+
+    content = read(Long(b""), offset=10**11, limit=100).content
+
+    assert content["next_offset"] == 10**11 + 100
+    assert asked == [(10**11 - 3, 10**11 + 400)]
 
 
 @pytest.mark.parametrize("character", ["x", "\u0001", "快", "😀", '"'])
