@@ -461,6 +461,12 @@ class MemoryImported(TypedDict):
     put_back: list[str]
 
 
+class ArchiveImported(TypedDict):
+    """What became of an archive that was imported: the memories that are new in the agent's archive."""
+
+    added: list[str]
+
+
 class Reindexed(TypedDict):
     """How many memories the new index holds."""
 

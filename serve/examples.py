@@ -91,6 +91,7 @@ _SAID: Mapping[Any, JsonObject] = {
     wire.MemoryRequest: {"content": "The owner is away on Fridays.", "tags": ["owner"]},
     wire.MemoryChange: {"tags": ["owner", "calendar"], "old_tags": ["owner"]},
     wire.MemoryImported: {"put_back": ["mem_4f1c"]},
+    wire.ArchiveImported: {"added": ["mem_4f1c"]},
     wire.ArchiveRequest: {"memory_ids": ["mem_4f1c"]},
     wire.Reindexed: {"indexed": 1200},
     wire.Artifacts: {

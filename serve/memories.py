@@ -163,6 +163,35 @@ class MemoryRoutes(Resource):
         return _marked(json_response({"put_back": [each.memory_id for each in back]}), now)
 
     @operation(
+        "GET /v1/agents/{agent}/memory.archive.md",
+        "An agent's archive as people read it",
+        {200: {"description": "The archive; empty if nothing was archived", "content": _MARKDOWN}},
+        404,
+    )
+    async def get_archive_text(self, request: Request, agent: AgentPath) -> Response:
+        """Return the archive."""
+        return Response(await self._runtime.memory.archive_text(agent_of(request, agent)), media_type="text/markdown")
+
+    @operation(
+        "PUT /v1/agents/{agent}/memory.archive.md",
+        "Have in the archive what another archive of the agent has",
+        {200: answer("It is there", wire.ArchiveImported)},
+        404,
+        408,
+        413,
+        extra={"requestBody": {"required": True, "content": _MARKDOWN}},
+    )
+    async def put_archive_text(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
+        """Put what the archive lacks of the body, an archive, at its end; nothing in it is changed or removed.
+
+        What is archived or active already stays as it is. An archive that has nothing yet becomes the body as it is.
+        """
+        ref, text = agent_of(request, agent), await request.body()
+        if not text:
+            raise InvalidRequestError([Problem("body", "is empty", "send a MEMORY.archive.md")])
+        return json_response({"added": list(await self._runtime.memory.put_archive_text(ref, text, by=by))})
+
+    @operation(
         "GET /v1/agents/{agent}/memories/{memory_id}",
         "A memory, active or archived",
         {200: answer("The memory", wire.Memory)},

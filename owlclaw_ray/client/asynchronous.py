@@ -328,6 +328,17 @@ class Client:
         answer: wire.MemoryImported = orjson.loads(response.content)
         return answer
 
+    async def memory_archive_text(self, agent: str) -> bytes:
+        """Return the agent's archive as people read it; empty if nothing was archived."""
+        return (await self._send("GET", f"/v1/agents/{_part(agent)}/memory.archive.md")).content
+
+    async def put_memory_archive_text(self, agent: str, text: bytes, *, by: str = "") -> wire.ArchiveImported:
+        """Have in the agent's archive what this one has. What is archived or active already stays as it is; nothing is removed."""
+        path = f"/v1/agents/{_part(agent)}/memory.archive.md"
+        response = await self._send("PUT", path, {"by": by or None}, body=text)
+        answer: wire.ArchiveImported = orjson.loads(response.content)
+        return answer
+
     async def memory_stats(self, agent: str) -> wire.MemoryStats:
         """Return how much the agent remembers, and what is wrong with its files."""
         return await self._call(wire.MemoryStats, "GET", _memories(agent, "stats"))

@@ -96,6 +96,8 @@ class SyncClient:
     reindex_memories = _Blocking(Client.reindex_memories)
     memory_text = _Blocking(Client.memory_text)
     put_memory_text = _Blocking(Client.put_memory_text)
+    memory_archive_text = _Blocking(Client.memory_archive_text)
+    put_memory_archive_text = _Blocking(Client.put_memory_archive_text)
     memory_stats = _Blocking(Client.memory_stats)
     artifacts = _Blocking(Client.artifacts)
     artifact = _Blocking(Client.artifact)

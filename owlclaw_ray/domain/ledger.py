@@ -26,8 +26,8 @@ class LedgerKind(Enum):
     APPROVAL = "approval"
     """A person was asked about a call, or somebody decided: what (`requested`, `decided`, `granted`), approval_id, call_id, tool, …"""
     MEMORY = "memory"
-    """A person changes what an agent remembers: what (`add`, `edit`, `delete`, `archive` or `reindex`), by, memory_ids, and the
-    content and tags that are new; with error: it was not made."""
+    """A person changes what an agent remembers: what (`add`, `edit`, `delete`, `archive`, `import`, `import_archive` or `reindex`), by,
+    memory_ids, and the content and tags that are new; with error: it was not made."""
     DECISION = "decision"
     """The agent logged why: reasoning, decision_type."""
     VISIBILITY = "visibility"

@@ -247,6 +247,39 @@ class MemoryFile:
 
         return self._write(put)
 
+    def archive_text(self) -> bytes:
+        """Return the archive as it stands."""
+        self._read(self._archive)
+        text = self._archive.content()
+        self._archive.forget()
+        return text
+
+    def put_archive(self, text: bytes) -> tuple[MemoryId, ...]:
+        """Have in the archive what it lacks of this one; see MemoryFolders.put_archive_text."""
+
+        def put() -> tuple[MemoryId, ...]:
+            self._archive.settle()
+            if self._archive.document.torn:
+                self._rewrite(self._archive, lambda document: document.blocks)
+            archive, before, given = self._archive.document, self._archive.content(), parse(text, UNDATED)
+            known = archive.by_id.keys() | self._active.document.by_id.keys()
+            added = tuple(each for each in given.by_id if each not in known)
+            there = {block.text.strip() for block in archive.blocks}
+            lacking = [
+                block.text
+                for block in given.blocks
+                if block.of not in known and block.text.strip() and block.text.strip() not in there
+            ]
+            if not before:
+                self._archive.overwrite(text)
+            elif lacking:
+                apart = b"" if before.endswith(b"\n") else b"\n"
+                self._archive.overwrite(before + apart + "".join(lacking).encode("utf-8", "surrogateescape"))
+            self._archive.forget()
+            return added
+
+        return self._write(put)
+
     def _write(self, operation: Callable[[], _Result]) -> _Result:
         """Do it alone with MEMORY.md loaded, from the start again if others change the documents at the same moment."""
 

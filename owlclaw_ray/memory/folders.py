@@ -144,6 +144,20 @@ class MemoryFolders:
         with self.file(agent) as file:
             return file.put(text, base)
 
+    def archive_text(self, agent: AgentRef) -> bytes:
+        """Return the archive as it stands."""
+        with self.file(agent) as file:
+            return file.archive_text()
+
+    def put_archive_text(self, agent: AgentRef, text: bytes) -> tuple[MemoryId, ...]:
+        """Have in the archive what this one, of this agent in some other home, has; return the memories that are new in it.
+
+        An archive that has nothing yet becomes this text. Else what it lacks is put at its end: nothing in it is changed or removed, a
+        memory that it has or that is active stays as it is, and the same text again adds nothing.
+        """
+        with self.file(agent) as file:
+            return file.put_archive(text)
+
     def stats(self, agent: AgentRef) -> MemoryStats:
         """Return how much the agent remembers, and everything that is wrong with its files."""
         with self.file(agent) as file:

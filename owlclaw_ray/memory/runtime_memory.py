@@ -233,6 +233,16 @@ class AgentMemories:
         async with self._ledger.change(agent, "import", by, {"memory_ids": [], "bytes": len(text)}):
             return await self._change(agent, lambda: self._files.put_text(agent, text, base))
 
+    async def archive_text(self, agent: AgentRef) -> bytes:
+        """Return the archive as it stands; empty if there is none."""
+        return await self._use(agent, lambda: self._files.archive_text(agent))
+
+    async def put_archive_text(self, agent: AgentRef, text: bytes, *, by: str = "") -> Sequence[MemoryId]:
+        """Have in the archive what this text has as `MemoryFolders.put_archive_text` does, and return the memories that are new in it."""
+        await self._require_known(agent)
+        async with self._ledger.change(agent, "import_archive", by, {"memory_ids": [], "bytes": len(text)}):
+            return await self._use(agent, lambda: self._files.put_archive_text(agent, text))
+
     async def reindex(self, agent: AgentRef, *, by: str = "") -> int:
         """Rebuild the agent's index as `LanceMemory.reindex` does; raises RuntimeUnavailableError."""
         await self._require_known(agent)

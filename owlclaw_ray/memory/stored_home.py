@@ -428,6 +428,8 @@ class StoredEntries(EntryDocument):
             self._large_record = max(_LARGE_RECORD, 2 * self._transaction.size_of(_RECORD))
 
     def _keep_record(self, entries: Iterable[AcknowledgedEntry]) -> None:
+        if self._name != ACTIVE:
+            return
         self._transaction.write(_RECORD, lines_of(recent(entries, self._transaction.at)))
 
 

@@ -168,42 +168,53 @@ def export(
         Path, typer.Argument(help="Where to write it; - is the standard output.", metavar="[FILE]")
     ] = _STREAM,
     *,
+    archived: ArchivedOption = False,
     url: UrlOption = None,
     folder: FolderOption = HERE,
 ) -> None:
-    """Write an agent's MEMORY.md into a file."""
+    """Write an agent's MEMORY.md into a file, and its archive into one beside it: of NOTES.md that is NOTES.archive.md.
+
+    Into the standard output goes one of the two.
+    """
     with connect(url, folder) as client:
-        text, _ = client.memory_text(agent)
-    if file == _STREAM:
-        sys.stdout.buffer.write(text)
-        sys.stdout.buffer.flush()
-    else:
-        try:
-            file.write_bytes(text)
-        except OSError as error:
-            what = f"cannot be written: {error.strerror}"
-            raise ConfigurationError([Problem(str(file), what, "name another file")]) from error
-        complain(f"wrote {file}")
+        text = client.memory_archive_text(agent) if archived else client.memory_text(agent)[0]
+        if file == _STREAM:
+            sys.stdout.buffer.write(text)
+            sys.stdout.buffer.flush()
+            return
+        _write(file, text)
+        beside = _archive_beside(file)
+        if not archived and ((more := client.memory_archive_text(agent)) or beside.exists()):
+            _write(beside, more)
 
 
 def import_text(
     agent: AgentArgument,
     file: Annotated[Path, typer.Argument(help="The file; - is the standard input.", metavar="FILE")],
     *,
+    archived: ArchivedOption = False,
     url: UrlOption = None,
     folder: FolderOption = HERE,
 ) -> None:
     """Make a file an agent's MEMORY.md, as if an editor had saved it.
 
-    Memories of the last day that the file lacks because it is an older copy are put back.
+    Memories of the last day that the file lacks because it is an older copy are put back. If its archive lies beside it, as where it was
+    exported or an agent had it in files (NOTES.archive.md beside NOTES.md), what the agent's archive lacks of that is added.
     """
+    beside, texts = _archive_beside(file), []
     try:
-        text = sys.stdin.buffer.read() if file == _STREAM else file.read_bytes()
+        texts.append(sys.stdin.buffer.read() if file == _STREAM else file.read_bytes())
+        if not archived and file != _STREAM and beside.exists():
+            texts.append(beside.read_bytes())
     except OSError as error:
-        what = f"cannot be read: {error.strerror}"
-        raise ConfigurationError([Problem(str(file), what, "name the file that is to be MEMORY.md")]) from error
+        at, what = (beside if texts else file), f"cannot be read: {error.strerror}"
+        raise ConfigurationError([Problem(str(at), what, "name the file that is to be MEMORY.md")]) from error
     with connect(url, folder) as client:
-        _say_imported(client.put_memory_text(agent, text, by=person()))
+        if not archived:
+            _say_imported(client.put_memory_text(agent, texts.pop(0), by=person()))
+        for text in filter(None, texts):
+            added = client.put_memory_archive_text(agent, text, by=person())["added"]
+            console().print(f"added {counted(len(added), 'memory', 'memories')} to the archive")
 
 
 def archive(
@@ -290,6 +301,19 @@ def _edit_text(client: SyncClient, agent: str) -> None:
         kept = _kept(after)
         complain(f"{error}. What you wrote is in {kept}")
         raise typer.Exit(1) from None
+
+
+def _archive_beside(file: Path) -> Path:
+    return file.with_name(f"{file.stem}.archive{file.suffix}") if file.name else file
+
+
+def _write(file: Path, text: bytes) -> None:
+    try:
+        file.write_bytes(text)
+    except OSError as error:
+        what = f"cannot be written: {error.strerror}"
+        raise ConfigurationError([Problem(str(file), what, "name another file")]) from error
+    complain(f"wrote {file}")
 
 
 def _say_imported(imported: wire.MemoryImported) -> None:

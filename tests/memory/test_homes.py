@@ -13,7 +13,7 @@ from owlclaw_ray.domain.memory import MemoryLimits, MemoryTextVersion
 from owlclaw_ray.errors import MemoryChangedError, MemoryTextChangedError, MemoryTooLargeError, NotFoundError, UserError
 from owlclaw_ray.memory import file as module
 from owlclaw_ray.memory.folders import MemoryFolders
-from tests.memory.homes import NOW, TRADER, contents, memory
+from tests.memory.homes import NOW, TRADER, Homes, contents, memory
 from tests.memory.lance.conftest import LetterEmbedder, recalled
 
 ROOT = Path(__file__).parents[2]
@@ -375,3 +375,69 @@ def test_what_was_deleted_for_good_does_not_come_back_by_an_import(homes):
     homes.save(homes.open().text())
 
     assert contents(homes.open("b")) == ["fact 1"]
+
+
+@pytest.fixture
+def moved(homes, tmp_path):
+    """Files, and another home: moves everything from one to the other, as export and import do."""
+    files = Homes(tmp_path / "files")
+
+    def move(source, target):
+        target.folders().put_text(TRADER, source.folders().text(TRADER) or b"\n")
+        if archive := source.folders().archive_text(TRADER):
+            target.folders().put_archive_text(TRADER, archive)
+
+    yield files, homes, move
+    files.close()
+
+
+def test_what_goes_from_files_to_another_home_and_back_is_the_same_byte_by_byte(moved, tmp_path):
+    files, other, move = moved
+    for number in range(6):
+        files.open().append(memory(number, "客户 likes tea" if number else None))
+    path = files.data_dir() / "agents" / TRADER.folder / "MEMORY.md"
+    by_hand = "<!-- of last year -->\n\n## mem_hand · 2025-01-01T00:00:00+00:00\n\nby hand, 手写\n\n---\n"
+    path.write_bytes(path.read_bytes() + by_hand.encode())
+    files.open().archive([f"mem_{number}" for number in range(3)])
+    back = Homes(tmp_path / "back")
+
+    move(files, other)
+    move(other, back)
+
+    for each in (other, back):
+        assert each.folders().text(TRADER) == files.folders().text(TRADER)
+        assert each.folders().archive_text(TRADER) == files.folders().archive_text(TRADER)
+        assert each.folders().archived(TRADER) == files.folders().archived(TRADER) != ()
+        assert each.folders().memories(TRADER) == files.folders().memories(TRADER)
+    back.close()
+
+
+def test_an_archive_is_added_to_what_is_there_once_and_takes_nothing_from_it(moved):
+    files, other, _ = moved
+    for number in (1, 2, 3):
+        files.open().append(memory(number))
+    files.open().archive(["mem_1", "mem_2", "mem_3"])
+    archive = files.folders().archive_text(TRADER).replace(b"fact 2", b"fact two") + b"<!-- old -->\n"
+    for number in (2, 3, 4):
+        other.open().append(memory(number))
+    other.open().archive(["mem_2", "mem_4"])
+
+    assert other.folders().put_archive_text(TRADER, archive) == ("mem_1",)
+
+    assert [each.content for each in other.folders().archived(TRADER)] == ["fact 2", "fact 4", "fact 1"]
+    assert contents(other.open()) == ["fact 3"]
+    text = other.folders().archive_text(TRADER)
+    assert b"<!-- old -->" in text
+    assert other.folders().put_archive_text(TRADER, archive) == ()
+    assert other.folders().archive_text(TRADER) == text
+
+
+def test_an_import_of_an_archive_leaves_what_protects_memories_from_older_copies(homes):
+    homes.open().append(memory(1))
+    copy = homes.open().text()
+    homes.open().append(memory(2))
+
+    homes.folders().put_archive_text(TRADER, b"# old\n")
+    homes.folders().put_text(TRADER, copy)
+
+    assert contents(homes.open()) == ["fact 1", "fact 2"]

@@ -137,6 +137,7 @@ class MemoriesInMemory:
         self.archive_of: dict[AgentRef, list[Memory]] = {}
         self.texts: dict[AgentRef, bytes] = {}
         """MEMORY.md of each."""
+        self.archive_texts: dict[AgentRef, bytes] = {}
         self.broken = ""
         """Why the files cannot be used."""
         self.degraded = ""
@@ -235,6 +236,15 @@ class MemoriesInMemory:
             raise MemoryTextChangedError
         self.texts[agent] = text if base is None else text + now[base.size :]
         return [each for each in self._of(agent) if base is None and each.content.encode() not in text]
+
+    async def archive_text(self, agent: AgentRef) -> bytes:
+        self._of(agent)
+        return self.archive_texts.get(agent, b"")
+
+    async def put_archive_text(self, agent: AgentRef, text: bytes, *, by: str = "") -> Sequence[MemoryId]:
+        self.by.append(by)
+        self.archive_texts[agent] = await self.archive_text(agent) + text
+        return [MemoryId("mem_9")]
 
     async def stats(self, agent: AgentRef) -> MemoryStats:
         memories = self._of(agent)

@@ -241,6 +241,33 @@ def test_a_text_is_exported_and_imported(owlclaw: Run, texts, tmp_path, memories
     assert texts[ASSISTANT] == TEXT + NEW
 
 
+def test_the_archive_goes_into_a_file_beside_and_is_imported_from_there(owlclaw: Run, runtime, texts, tmp_path):
+    runtime.memory.archive_texts[ASSISTANT] = NEW
+
+    assert owlclaw("memory", "export", "assistant", "copy.md").exit_code == 0
+    assert (tmp_path / "copy.archive.md").read_bytes() == NEW
+    assert owlclaw("memory", "export", "assistant", "--archived").stdout_bytes == NEW
+
+    runtime.memory.archive_texts.clear()
+    imported = owlclaw("memory", "import", "assistant", "copy.md")
+    assert imported.stdout == "wrote MEMORY.md\nadded 1 memory to the archive\n"
+    assert (texts[ASSISTANT], runtime.memory.archive_texts[ASSISTANT]) == (TEXT, NEW)
+
+    runtime.memory.archive_texts.clear()
+    assert owlclaw("memory", "export", "assistant", "copy.md").exit_code == 0
+    assert (tmp_path / "copy.archive.md").read_bytes() == b""
+    assert owlclaw("memory", "import", "assistant", "copy.md").stdout == "wrote MEMORY.md\n"
+
+
+def test_an_archive_alone_is_imported_too(owlclaw: Run, runtime, texts, tmp_path):
+    (tmp_path / "old.md").write_bytes(NEW)
+
+    imported = owlclaw("memory", "import", "assistant", "old.md", "--archived")
+
+    assert (imported.exit_code, imported.stdout) == (0, "added 1 memory to the archive\n")
+    assert (texts[ASSISTANT], runtime.memory.archive_texts[ASSISTANT]) == (TEXT, NEW)
+
+
 def test_a_text_that_is_too_large_is_refused(owlclaw: Run, texts, tmp_path):
     (tmp_path / "copy.md").write_bytes(b"x" * 5_001)
 
