@@ -12,6 +12,7 @@ from owlclaw_ray.configuration.limits import LimitOverrides
 from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.definitions.loader import load_definition
 from owlclaw_ray.domain.agent import Limits
+from owlclaw_ray.domain.artifact import LargeArtifacts
 from owlclaw_ray.domain.budget import NANO, Budget, BudgetPeriod, BudgetScope, BudgetUnit
 from owlclaw_ray.domain.memory import MemoryHomeKind
 from owlclaw_ray.domain.model import Price
@@ -738,3 +739,26 @@ def test_routes_and_prices_are_read(tmp_path):
 )
 def test_memories_are_in_the_database_where_every_node_has_one_unless_the_settings_say_otherwise(tmp_path, said, home):
     assert load_settings(tmp_path, said).memory_home is home
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("s3:bucket", "artifacts.url: is 's3:bucket', which is no URL of a folder"),
+        ("s3://key:quite-secret@bucket/a", "has a user or a password in it"),
+        ("memory://a", "of which every process has its own"),
+    ],
+)
+def test_a_wrong_url_of_artifacts_is_refused_with_what_would_be_right_and_without_its_secret(tmp_path, url, told):
+    [problem] = problems_of(tmp_path, f"artifacts: {{url: '{url}'}}\n")
+
+    assert told in problem
+    assert "s3://bucket/folder" in problem
+    assert "quite-secret" not in problem
+
+
+def test_large_artifacts_go_to_the_url_wherever_the_others_are(tmp_path):
+    text = "artifacts: {url: 's3://bucket/a', limit_bytes: 1000}\n"
+    for store in ({}, {"OWLCLAW_STORE_URL": "postgresql://owlclaw@127.0.0.1/owlclaw"}):
+        assert load(tmp_path, text, **store).large_artifacts == LargeArtifacts("s3://bucket/a", 1_000)
+    assert load(tmp_path).large_artifacts is None

@@ -193,6 +193,20 @@ async def test_the_whole_text_is_read_and_put_back_with_its_etag(http: httpx.Asy
     assert runtime.memory.by == ["ana"]
 
 
+async def test_an_archive_is_read_and_what_it_lacks_is_added(http: httpx.AsyncClient, runtime: MemoryRuntime):
+    archive = "/v1/agents/assistant/memory.archive.md"
+    empty = await http.get(archive)
+
+    put = await http.put(archive, content=TEXT, params={"by": "ana"})
+
+    assert (empty.status_code, empty.content) == (200, b"")
+    assert (put.status_code, put.json()) == (200, {"added": ["mem_9"]})
+    assert (await http.get(archive)).content == TEXT
+    assert runtime.memory.by == ["ana"]
+    assert (await http.put(archive, content=b"")).status_code == 422
+    assert (await http.put("/v1/agents/nobody/memory.archive.md", content=TEXT)).status_code == 404
+
+
 @pytest.mark.parametrize("etag", ['"1-0123456789abcdef0123456789abcdef"', "*", "W/x", ""])
 async def test_a_text_that_was_made_from_another_is_refused_and_changes_nothing(http: httpx.AsyncClient, etag: str):
     await http.put(FILE, content=TEXT)

@@ -45,6 +45,8 @@ search_memories              GET    /v1/agents/{agent}/memories/search          
 get_memory_stats             GET    /v1/agents/{agent}/memories/stats              -                 MemoryStats
 get_memory_text              GET    /v1/agents/{agent}/memory.md                   -                 -
 put_memory_text              PUT    /v1/agents/{agent}/memory.md                   -                 MemoryImported
+get_archive_text             GET    /v1/agents/{agent}/memory.archive.md           -                 -
+put_archive_text             PUT    /v1/agents/{agent}/memory.archive.md           -                 ArchiveImported
 get_memory                   GET    /v1/agents/{agent}/memories/{memory_id}        -                 Memory
 update_memory                PATCH  /v1/agents/{agent}/memories/{memory_id}        MemoryChange      Memory
 delete_memory                DELETE /v1/agents/{agent}/memories/{memory_id}        -                 Memory
@@ -99,7 +101,7 @@ def shown_example(document: dict, content: dict) -> object:
 async def test_every_operation_documents_its_responses_with_examples_that_fit(document: dict):
     operations = [op for path in document["paths"].values() for method, op in path.items() if method in METHODS]
 
-    assert len(operations) == 56
+    assert len(operations) == 58
     for operation in operations:
         assert operation["summary"]
         for response in operation["responses"].values():
@@ -230,6 +232,8 @@ async def test_responses_are_what_the_document_says(http: httpx.AsyncClient, doc
     text = "/v1/agents/{agent}/memory.md"
     check(document, text, "put", await http.put(text.format(agent="assistant"), content=b"## tea"))
     check(document, text, "put", await http.put(text.format(agent="assistant"), headers={"If-Match": "x"}))
+    archive = "/v1/agents/{agent}/memory.archive.md"
+    check(document, archive, "put", await http.put(archive.format(agent="assistant"), content=b"## tea"))
     check(document, f"{memories}/reindex", "post", await http.post(f"{ours}/reindex"))
     one = f"{memories}/{{memory_id}}"
     check(document, one, "get", await http.get(f"{ours}/{memory_id}"))

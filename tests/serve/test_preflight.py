@@ -1,6 +1,7 @@
 """What `owlclaw up` finds out before it starts Ray."""
 
 import socket
+from contextlib import closing
 
 import pytest
 
@@ -70,3 +71,25 @@ def test_memories_in_files_are_not_left_behind_unless_the_settings_say_where_mem
     assert prepare(tmp_path, {})
     for home in ("files", "database"):
         assert prepare(tmp_path, {**postgres, "OWLCLAW_MEMORY__HOME": home})
+
+
+def test_a_place_for_large_artifacts_that_cannot_be_is_refused_and_one_that_is_away_is_not(tmp_path, monkeypatch):
+    write_definition(tmp_path / "agents" / "own", agent="model: scripted:echo\n")
+
+    def with_artifacts_at(url):
+        return prepare(tmp_path, {"OWLCLAW_ARTIFACTS__URL": url})
+
+    with pytest.raises(ConfigurationError, match=r"artifacts\.url: file://.*/none does not exist.*make the folder"):
+        with_artifacts_at(f"file://{tmp_path}/none")
+    assert not (tmp_path / "none").exists()
+    assert with_artifacts_at(f"file://{tmp_path}").advice == ()
+
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{probe.getsockname()[1]}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "quite-secret")
+        [advice] = with_artifacts_at("s3://bucket").advice
+
+    assert str(advice).startswith("artifacts.url: s3://bucket cannot be used: ")
+    assert "results that are larger than artifacts.limit_bytes are cut" in str(advice)

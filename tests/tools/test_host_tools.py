@@ -82,7 +82,7 @@ async def test_a_run_uses_tools_of_every_source_within_their_bounds(folder):
 
     assert run.status is RunStatus.COMPLETED
     assert (folder / "work/notes.txt").read_text() == "one\n"
-    assert json.loads(artifact.content) == {"exit_code": 0, "stdout": "y\n" * 15_000, "stderr": ""}
+    assert json.loads(artifact.read(0, artifact.size_bytes)) == {"exit_code": 0, "stdout": "y\n" * 15_000, "stderr": ""}
     by_tool = {each["tool"]: each for each in calls[2:]}
     assert by_tool["text.upper"]["content"] == "QUIET"
     assert by_tool["weather.now"]["content"] == "sunny"
