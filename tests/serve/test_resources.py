@@ -3,10 +3,13 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.artifact import BINARY, Artifact
 from owlclaw_ray.domain.ledger import BreakKind, ChainBreak
 from owlclaw_ray.domain.node import ClusterView
-from owlclaw_ray.ids import TenantId
+from owlclaw_ray.ids import ArtifactId, TenantId
 from owlclaw_ray.runtime.api import Health
+from owlclaw_ray.tools.artifact_home import HeldArtifact
 from tests.serve.double import ARTIFACT, MemoryRuntime, node_view
 
 
@@ -80,6 +83,25 @@ async def test_an_artifact_is_what_the_tool_gave(http: httpx.AsyncClient):
     assert response.headers["content-type"] == "text/plain; charset=utf-8"
     assert response.headers["content-disposition"] == f'attachment; filename="{ARTIFACT.artifact_id}"'
     assert response.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_a_large_artifact_comes_in_parts_none_of_which_is_more_than_a_mebibyte(http, runtime, monkeypatch):
+    content, asked = bytes(range(256)) * 12_000, []
+    real = HeldArtifact.read
+
+    def read(reader, start, end):
+        asked.append(end - start)
+        return real(reader, start, end)
+
+    monkeypatch.setattr(HeldArtifact, "read", read)
+    large = ArtifactId(f"art_{7:026x}")
+    runtime._stored[AgentRef.parse("assistant"), large] = Artifact(large, BINARY, content)
+
+    response = await http.get(f"/v1/agents/assistant/artifacts/{large}")
+
+    assert (response.status_code, response.content) == (200, content)
+    assert response.headers["content-length"] == str(len(content))
+    assert asked == [1024 * 1024] * 3
 
 
 async def test_artifacts_are_listed_for_their_agent(http: httpx.AsyncClient):

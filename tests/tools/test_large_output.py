@@ -12,10 +12,11 @@ from owlclaw_ray.domain.artifact import JSON, TEXT, Artifact
 from owlclaw_ray.errors import ArtifactTooLargeError, NotFoundError, StoreUnavailableError
 from owlclaw_ray.ids import ArtifactId, TenantId
 from owlclaw_ray.testing.clock import ManualClock
-from owlclaw_ray.tools.artifact_home import ARTIFACT_BYTES
+from owlclaw_ray.tools.artifact_home import ARTIFACT_BYTES, ArtifactsBySize
 from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.tools.executor import LocalExecutor
 from owlclaw_ray.tools.failure import ToolFailureError
+from owlclaw_ray.tools.fsspec_artifacts import artifacts_at
 from owlclaw_ray.tools.large_output import INLINE_BYTES, INLINE_LIMIT, summary
 from owlclaw_ray.tools.sources import ToolSources
 from tests.tools.code.conftest import invocation
@@ -99,6 +100,20 @@ def test_no_more_than_10_mib_are_stored(artifacts):
     reference = result.content["artifact_ref"]
     assert (reference["size_bytes"], reference["stored_bytes"]) == (ARTIFACT_BYTES + 1, ARTIFACT_BYTES)
     assert len(artifacts.get(CODER, reference["artifact_id"]).content) == ARTIFACT_BYTES
+
+
+def test_what_is_too_large_for_the_store_is_whole_at_the_url(tmp_path):
+    """Nothing of it is cut, and JSON stays JSON."""
+    url = tmp_path / "url"
+    url.mkdir()
+    home = ArtifactsBySize(ArtifactFolder(tmp_path), artifacts_at(f"file://{url}"), ARTIFACT_BYTES)
+    rows = ["x" * 1_024] * (ARTIFACT_BYTES // 1_024 + 1)
+
+    reference = result_of(home, rows).content["artifact_ref"]
+
+    assert "stored_bytes" not in reference
+    assert [each.suffix for each in url.rglob("art_*")] == [".json"]
+    assert json.loads(home.get(CODER, reference["artifact_id"]).content) == rows
 
 
 def test_a_result_that_cannot_be_stored_is_cut(tmp_path, caplog):
