@@ -64,6 +64,8 @@ def check_project(folder: Path, environ: Mapping[str, str], *, probed: bool = Fa
     if app and tools and read.wrong.isdisjoint({"app", "tools", "mcp"}):
         yield from _advice(settings, app[0], tools, definitions)
     yield _embedder(settings)
+    if "artifacts" not in read.wrong and settings.artifacts.url is not None:
+        yield from _large_artifacts(settings)
     if "tracing" not in read.wrong and not settings.tracing.problems(environ):
         yield from _traces(settings, environ)
     yield from _webhooks(settings)
@@ -227,6 +229,19 @@ def _unsuitable(
             if why := problem_with(model, visible, limits):
                 finding = fail if model == definition.model.chain[0] else warn
                 yield finding(f"agent {definition.name}", why, "")
+
+
+def _large_artifacts(settings: Settings) -> Iterator[CheckFinding]:
+    from serve.preflight import artifact_advice
+
+    try:
+        advice = artifact_advice(settings)
+    except ConfigurationError as error:
+        yield from failures("artifacts", error)
+    else:
+        yield from (warn("artifacts", each.what, each.fix) for each in advice)
+        if not advice:
+            yield ok("artifacts", f"those over {settings.artifacts.limit_bytes:,} bytes go to {settings.artifacts.url}")
 
 
 def _embedder(settings: Settings) -> CheckFinding:

@@ -323,6 +323,21 @@ def test_a_model_that_cannot_take_the_tools_of_its_agent_is_found(cli: Run, proj
 
 
 @pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecatedSince20")  # of Ray, while it is imported
+def test_where_large_artifacts_go_is_told_and_that_they_cannot(
+    cli: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OWLCLAW_ARTIFACTS__URL", f"file://{project}/large")
+    lost = cli("doctor", "--folder", str(project))
+    assert lost.exit_code == 1
+    assert "large does not exist" in lost.output
+    assert "make the folder, or name one that there is" in lost.output
+
+    (project / "large").mkdir()
+    found = cli("doctor", "--folder", str(project))
+    assert found.exit_code == 0
+    assert f"those over 16,777,216 bytes go to file://{project}/large" in found.output
+
+
 def test_where_traces_go_is_told_and_what_that_needs(cli: Run, project: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OWLCLAW_TRACING__ENDPOINT", "http://127.0.0.1:4318")
     told = cli("doctor", "--folder", str(project), "--json").output
