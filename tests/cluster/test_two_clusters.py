@@ -21,7 +21,7 @@ SLOW = [
     {"text": "thinking", "tool_calls": [{"name": "log_decision", "arguments": {"reasoning": "so"}}], "latency": 3.0}
 ]
 RULES = {"turns": [*(SLOW * 3), {"text": "done"}]}
-MUCH_LONGER_THAN_A_LEASE_LASTS = {"turns": [{**SLOW[0], "latency": 20.0}, {"text": "done"}]}
+MUCH_LONGER_THAN_A_LEASE_LASTS = {"turns": [{"text": "done", "latency": 20.0}]}
 GRACE = 60
 
 
@@ -104,6 +104,7 @@ def test_one_cluster_runs_the_agents_and_the_other_accepts_stands_by_and_takes_o
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 def test_one_that_is_stopped_renews_its_lease_until_the_model_calls_under_way_have_ended_and_the_other_has_its_agents_then(
     clusters,
 ):
@@ -121,5 +122,5 @@ def test_one_that_is_stopped_renews_its_lease_until_the_model_calls_under_way_ha
 
     ended = wait_until_over(west, [*under_way, after])
     assert {run["status"] for run in ended} == {"completed"}
-    assert not any(kinds(run, "run_resumed") for run in ended)
-    assert {kinds(run, "model_replied") for run in ended[:-1]} == {2}
+    assert [kinds(run, "run_resumed") for run in ended] == [0] * len(ended)
+    assert [kinds(run, "model_replied") for run in ended[:-1]] == [1] * len(under_way)
