@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from actors.fleet_nodes import node_names, ray_nodes
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, ROOT, SCHEDULER, NamedActor, PartName
+from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, ROOT, SCHEDULER, NamedActor, PartName, in_time
 from actors.scheduler import SchedulerCounts
-from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.store.queries import ActiveRunCounts, PendingCallbackCount, Query
 from owlclaw_ray.telemetry.metrics import gauges
 from owlclaw_ray.telemetry.metrics.api import MetricFamily
@@ -108,11 +107,5 @@ async def _first(keepers: Sequence[NamedActor[KeeperActor]], query: Query[R]) ->
 
 
 async def _ask(question: Callable[[], Awaitable[R]] | None) -> R | None:
-    """Return the answer of a part; None if it gives none in time."""
-    if question is None:
-        return None
-    try:
-        async with asyncio.timeout(_PART_SECONDS):
-            return await question()
-    except (OwlClawError, TimeoutError):
-        return None
+    """Return the answer of a part; None if it gives none in time, or there is no such part."""
+    return None if question is None else await in_time(question(), _PART_SECONDS)

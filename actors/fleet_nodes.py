@@ -7,7 +7,7 @@ import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any
 
 import ray
 from msgspec import Struct
@@ -27,11 +27,11 @@ from actors.remote import (
     NamedRoot,
     PartName,
     find,
+    in_time,
     registered,
 )
 from actors.tool_task import slot_resources
 from owlclaw_ray.domain.node import ClusterView, NodeClock, NodeCondition, NodeView, Slots
-from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.kernel.clock import Clock
 
 ANSWER_SECONDS = 4.0
@@ -41,8 +41,6 @@ _MAX_LOST = 20
 _HEAD = "node:__internal_head__"
 _NODE_PARTS: tuple[PartName[Any], ...] = (ROOT, KEEPER, GATEWAY, MCP_POOL)
 _SHARED_PARTS: tuple[PartName[Any], ...] = (DIRECTORY, SCHEDULER, EXPORTER)
-
-R = TypeVar("R")
 
 
 class _Death(IntEnum):
@@ -115,10 +113,12 @@ class FleetNodes:
         """Return the nodes that there are now, and the lease."""
         nodes = await asyncio.to_thread(ray_nodes)
         names, salt = node_names(nodes), secrets.token_bytes(16)
-        shared, drained = await asyncio.gather(self._shared_parts(), in_time(self._directory.call.drained()))
+        shared, drained = await asyncio.gather(
+            self._shared_parts(), in_time(self._directory.call.drained(), ANSWER_SECONDS)
+        )
         views, lease = await asyncio.gather(
             asyncio.gather(*(self._view(node, names[node.node_id], shared, salt) for node in nodes)),
-            in_time(self._directory.call.lease()),
+            in_time(self._directory.call.lease(), ANSWER_SECONDS),
         )
         return ClusterView(tuple(_marked(view, drained or ()) for view in views), lease)
 
@@ -131,8 +131,8 @@ class FleetNodes:
             parts = await asyncio.to_thread(self._parts, node.node_id)
         if node_state in {NodeCondition.ACTIVE, NodeCondition.DRAINING}:
             root: NamedRoot = NamedActor(ROOT, self._namespace, node.node_id)
-            clock = await in_time(clock_of(root.call.now, lambda: self._clock.now().timestamp()))
-            report = None if clock is None else await in_time(root.call.inspect(salt))
+            clock = await in_time(clock_of(root.call.now, lambda: self._clock.now().timestamp()), ANSWER_SECONDS)
+            report = None if clock is None else await in_time(root.call.inspect(salt), ANSWER_SECONDS)
             if report is None:
                 node_state, problem = NodeCondition.SILENT, f"its root did not answer within {ANSWER_SECONDS:g} s"
         return NodeView(
@@ -187,12 +187,3 @@ async def clock_of(remote: Callable[[], Awaitable[float]], now: Callable[[], flo
         answered = now()
         found.append(NodeClock(round(there - (asked + answered) / 2, 6), round(max(0.0, answered - asked) / 2, 6)))
     return min(found, key=lambda each: each.uncertainty)
-
-
-async def in_time(answer: Awaitable[R]) -> R | None:
-    """Return the answer of a part; None if it gives none in time."""
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            return await answer
-    except (OwlClawError, TimeoutError):
-        return None

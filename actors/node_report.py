@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import ray
@@ -20,7 +20,7 @@ import ray
 from actors.node_variables import shared_variables
 from actors.nodes import used_memory
 from actors.plan import RuntimePlan, WorkerPlan
-from actors.remote import KEEPER, AgentHandle, NamedActor, calls
+from actors.remote import KEEPER, AgentHandle, NamedActor, calls, in_time
 from owlclaw_ray.domain.memory import MemoryHomeKind
 from owlclaw_ray.domain.node import PID_FILE, Disk, NodeLoad, NodeReport, Versions
 from owlclaw_ray.errors import OwlClawError
@@ -39,8 +39,6 @@ _MAX_FILES = 5_000
 _DIGITS = 16
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv", "site-packages"})
 
-R = TypeVar("R")
-
 
 class NodeInspector:
     """Looks at the node that it is on. What does not answer in time is left out, and holds nothing else up."""
@@ -52,7 +50,7 @@ class NodeInspector:
     async def load(self, hosts: Sequence[AgentHandle]) -> NodeLoad:
         """Return what the node, with these hosts, has to do."""
         statuses, (seconds, problem) = await asyncio.gather(
-            asyncio.gather(*(_in_time(calls(host).status(0)) for host in hosts)),
+            asyncio.gather(*(in_time(calls(host).status(0), _ANSWER_SECONDS) for host in hosts)),
             read_latency(self._read, time.monotonic),
         )
         known: list[HostStatus] = [each for each in statuses if each is not None]
@@ -73,8 +71,10 @@ class NodeInspector:
             self.load(hosts),
             _disk(worker.data_dir),
             _disk(node.get_temp_dir_path()),
-            _in_time(in_file_thread(application_hash, worker.app_folder, worker.agents_dir, worker.data_dir)),
-            _in_time(in_file_thread(file_hash, Path(worker.data_dir) / PID_FILE)),
+            in_time(
+                in_file_thread(application_hash, worker.app_folder, worker.agents_dir, worker.data_dir), _ANSWER_SECONDS
+            ),
+            in_time(in_file_thread(file_hash, Path(worker.data_dir) / PID_FILE), _ANSWER_SECONDS),
         )
         return NodeReport(
             versions=Versions(
@@ -165,14 +165,5 @@ def _files(folder: Path, suffix: str, data_dir: Path) -> Iterator[Path]:
 
 
 async def _disk(path: str) -> Disk:
-    usage = await _in_time(in_file_thread(shutil.disk_usage, path))
+    usage = await in_time(in_file_thread(shutil.disk_usage, path), _ANSWER_SECONDS)
     return Disk(path, 0, 0) if usage is None else Disk(path, usage.free, usage.total)
-
-
-async def _in_time(answer: Awaitable[R]) -> R | None:
-    """Return the answer; None if it fails or does not come in time."""
-    try:
-        async with asyncio.timeout(_ANSWER_SECONDS):
-            return await answer
-    except (OwlClawError, OSError):  # TimeoutError is an OSError
-        return None

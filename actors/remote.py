@@ -19,7 +19,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.packing import pack, unpack
 
@@ -171,6 +171,15 @@ def call_now(actor: ActorHandle[A], question: Callable[[A], Awaitable[R]], secon
         except GetTimeoutError as error:
             raise RuntimeUnavailableError(f"{call.method}: no answer within {seconds:g} s") from error
     return cast("R", _unpacked(answer))
+
+
+async def in_time(answer: Awaitable[R], seconds: float) -> R | None:
+    """Return the answer of a part, or of anything that may hang; None if it fails or does not come within so many seconds."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await answer
+    except (OwlClawError, OSError):  # TimeoutError is an OSError
+        return None
 
 
 def _unpacked(answer: object) -> object:

@@ -18,7 +18,7 @@ from actors.keeper_run_updates import Keepers
 from actors.mcp_link import McpLink
 from actors.memory_link import MemoryLink
 from actors.plan import RuntimePlan
-from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER, AgentHandle, NamedActor, calls
+from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER, AgentHandle, NamedActor, calls, in_time
 from owlclaw_ray.configuration.webhooks import filled_sources
 from owlclaw_ray.definitions.folder import DefinitionFolder
 from owlclaw_ray.definitions.skills.host_facts import Machine
@@ -247,11 +247,7 @@ class PartsHealth:
 
     async def _holder(self) -> str:
         """Return the other cluster that runs the agents, if there is one and this one knows it."""
-        try:
-            async with asyncio.timeout(_HEALTH_SECONDS):
-                lease = await self._lease()
-        except (OwlClawError, TimeoutError):
-            return ""
+        lease = await in_time(self._lease(), _HEALTH_SECONDS)
         return "" if lease is None else lease.holder
 
 

@@ -17,7 +17,6 @@ from owlclaw_ray.app_loader import application
 from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.endpoint import RealModel
-from owlclaw_ray.domain.memory import MemoryHomeKind
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem, StoreUnavailableError
@@ -85,11 +84,13 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> PreparedServer:
         raise ConfigurationError([Problem(str(settings.agents_dir), what, fix), *problems])
     if unknown := list(price_problems(settings, definitions)):
         raise ConfigurationError(unknown)
-    if left := files_left(settings):
-        raise ConfigurationError([left])
+    left = list(files_left(settings))
+    if unsaid := [problem for problem, said in left if not said]:
+        raise ConfigurationError(unsaid)
     advice = (
         *misnamed,
         *artifact_advice(settings),
+        *(problem for problem, _ in left),
         *namesakes(settings.folder),
         *tool_advice(app, KnownNames.of(app, tools, settings, {}), settings, definitions),
     )
@@ -99,16 +100,25 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> PreparedServer:
     return PreparedServer(settings, app, tools, tuple(definitions), tuple(broken), tracing, advice)
 
 
-def files_left(settings: Settings) -> Problem | None:
-    """Return that there are memories in files which would not be read, because nobody said where memories are; else None."""
-    if settings.memory.home is not None or settings.memory_home is MemoryHomeKind.FILES:
-        return None
-    number = sum(1 for _ in settings.data_dir.glob("agents/*/*/MEMORY.md"))
-    if not number:
-        return None
-    fix = "set it to files; or set it to database, and then have them imported: owlclaw memory import AGENT FILE"
-    what = f"is not set, and {counted(number, 'agent has', 'agents have')} a MEMORY.md in {settings.data_dir}"
-    return Problem("memory.home", f"{what}, which the database would take the place of", fix)
+def files_left(settings: Settings) -> Iterator[tuple[Problem, bool]]:
+    """Yield what is in files that nothing reads, because the database is its home, and whether the settings say that it is."""
+    imported = "have them imported (owlclaw memory import AGENT FILE), and remove the files"
+    for kind, setting, home, pattern, name, then in (
+        ("memories", "memory.home", settings.memory.home, "MEMORY.md", "a MEMORY.md", imported),
+        ("artifacts", "artifacts.home", settings.artifacts.home, "artifacts/*", "artifacts", "remove the files"),
+    ):
+        found = () if kind in settings.kept_in_files else settings.data_dir.glob(f"agents/*/*/{pattern}")
+        agents = {path.relative_to(settings.data_dir).parts[:3] for path in found}
+        if agents:
+            has = f"{counted(len(agents), 'agent has', 'agents have')} {name} in files of {settings.data_dir}"
+            if home is None:
+                what = f"is not set, and {has}, which the database would take the place of"
+                yield Problem(setting, what, f"set it to files; or set it to database, and then {then}"), False
+            else:
+                yield (
+                    Problem(setting, f"is {home}, and {has}, which nothing reads", f"set it to files, or {then}"),
+                    True,
+                )
 
 
 def artifact_advice(settings: Settings) -> tuple[Problem, ...]:

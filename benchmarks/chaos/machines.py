@@ -32,7 +32,7 @@ _START_AGAIN_SECONDS = 1.0
 _STOP_SECONDS = 90.0
 _POLL_SECONDS = 0.2
 _OWN_FOLDER = ".owlclaw"
-_FORWARD = """
+FORWARD = """
 import asyncio, sys
 
 async def pump(reader, writer):
@@ -55,11 +55,15 @@ async def main(listened, to):
         server = await asyncio.start_unix_server(connected, listened)
     else:
         server = await asyncio.start_server(connected, "127.0.0.1", listened)
+    print("listening", flush=True)
     await server.serve_forever()
 
 asyncio.run(main(*sys.argv[1:]))
 """
-"""Passes connections on, from a port or a socket that is a file to another: files are seen from every network namespace."""
+"""A program that passes connections on, from a port or a socket that is a file to another: files are seen from every network namespace.
+
+It prints `listening` when it does.
+"""
 
 
 def why_not() -> str:
@@ -182,10 +186,10 @@ class Machines(Installation):
         port, passage = self.url.rpartition(":")[2], str(self.folder / "api")
         head = self.machines[0]
         for command in ([port, passage], head.inside(passage, port)):
-            program = [sys.executable, "-c", _FORWARD]
+            program = [sys.executable, "-c", FORWARD]
             outside = command == [port, passage]
             line = [*program, *command] if outside else [*command[:-2], *program, *command[-2:]]
-            self._forwarders.append(subprocess.Popen(line, stderr=subprocess.DEVNULL))
+            self._forwarders.append(subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
         for machine in self.machines:
             self._keep(partial(self._run_node, machine))
         self._keep(self._run_runtime)

@@ -68,6 +68,9 @@ def read_settings_file(path: Path) -> YamlDocument:
             raise ConfigurationError([Problem(FILE_NAME, f"is {len(content)} bytes long", "it may have 1 MiB")])
         return read_yaml(content.decode("utf-8-sig"), FILE_NAME)
     except FileNotFoundError:
+        if not path.parent.is_dir():
+            fix = "name the application's folder with --folder"
+            raise ConfigurationError([Problem(str(path.parent), "there is no such folder", fix)]) from None
         return YamlDocument(FILE_NAME, {})
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(

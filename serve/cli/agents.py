@@ -22,7 +22,7 @@ def register(cli: typer.Typer) -> None:
 
 
 def agents(
-    agent: Annotated[str | None, typer.Argument(help="Only this one, in full.", metavar="[AGENT]")] = None,
+    agent: Annotated[str | None, typer.Argument(help="Only this one, in full.", metavar="AGENT")] = None,
     *,
     url: UrlOption = None,
     folder: FolderOption = HERE,

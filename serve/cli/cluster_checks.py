@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from actors.node_variables import SHARED_VARIABLES
 from owlclaw_ray import wire
+from owlclaw_ray.counting import counted
 from serve.cli.findings import CheckFinding, fail, ok, warn
 
 _MAX_SKEW = 1.0
@@ -230,6 +231,6 @@ def _good(node: wire.Node) -> CheckFinding:
     said = [f"{node['cpus']:g} CPUs", ", ".join(node["parts"])]
     if node["report"] is not None:
         load = node["report"]["load"]
-        said += [f"{load['agents']:,} agents on {load['hosts']} hosts"]
+        said += [f"{counted(load['agents'], 'agent')} on {counted(load['hosts'], 'host')}"]
         said += [f"store {1_000 * (load['store_seconds'] or 0):.1f} ms"]
     return ok(f"node {node['name']}", "; ".join(said))

@@ -40,8 +40,9 @@ def connect(url: str | None, folder: Path) -> SyncClient:
     from owlclaw_ray.errors import ConfigurationError, Problem
     from serve import pid_file
 
-    if url and "://" not in url:
-        raise ConfigurationError([Problem("--url or OWLCLAW_URL", f"is {url!r}", f"write it as http://{url}")])
+    if url and not url.startswith(("http://", "https://")):
+        fix = f"write it as http://{url.rpartition('://')[2]}"
+        raise ConfigurationError([Problem("--url or OWLCLAW_URL", f"is {url!r}", fix)])
     if url:
         return SyncClient(url, attempts=_ATTEMPTS_ELSEWHERE)
     found = find_runtime(folder, environment())

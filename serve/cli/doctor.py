@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect, environment
+from serve.cli.connection import HERE, FolderOption, JsonOption, connect, environment
 from serve.cli.output import console, plain, print_json
 
 if TYPE_CHECKING:
@@ -38,12 +38,21 @@ def doctor(
     *,
     probe: ProbeOption = False,
     cluster: ClusterOption = False,
-    url: UrlOption = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            envvar="OWLCLAW_URL",
+            help="With --cluster: the server. Default: the one that runs for this folder.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check the machine and the application, or a cluster that runs, and say how to fix what is wrong; exit with 1 if something fails."""
     from rich.text import Text
 
+    if cluster and probe:
+        raise typer.BadParameter("asks the models of the application, which --cluster leaves out", param_hint="--probe")
     findings, target = [], console()
     checks = _of_the_cluster(url, folder) if cluster else _of_the_machine(folder, probed=probe)
     for finding in checks:

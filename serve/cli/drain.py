@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from owlclaw_ray.counting import counted
 from serve.cli.connection import HERE, FolderOption, UrlOption, connect
 from serve.cli.output import complain
 
@@ -21,7 +22,7 @@ _UNKNOWN = "does not answer"
 NodeArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[NODE]", help="Its name, address, or the beginning of its id. Default: all.", show_default=False
+        metavar="NODE", help="Its name, address, or the beginning of its id. Default: all.", show_default=False
     ),
 ]
 TimeoutOption = Annotated[
@@ -79,7 +80,7 @@ def _left(nodes: Sequence[wire.Node]) -> Mapping[str, str]:
             if node["state"] not in {"lost", "no_root"}:
                 left[node["name"]] = _UNKNOWN
         elif report["load"]["agents"]:
-            left[node["name"]] = f"{report['load']['agents']} agents, {report['load']['running']} at work"
+            left[node["name"]] = f"{counted(report['load']['agents'], 'agent')}, {report['load']['running']} at work"
     return left
 
 
@@ -98,8 +99,16 @@ def _wait(left: Callable[[], Mapping[str, str]], timeout: float) -> None:
     typer.echo("drained")
 
 
+def _nobody(why: str, *, undo: bool) -> None:
+    """Say that there is nobody to ask; exit with 1 if the machine was to run agents again."""
+    if undo:
+        complain(f"{why}: nothing was undone")
+        raise typer.Exit(1)
+    typer.echo(f"{why}: there is nothing to drain")
+
+
 def _drain_here(timeout: float, *, undo: bool) -> None:
-    """Ask the Directory through Ray. Without one there is nothing to drain: the machine may be stopped."""
+    """Ask the Directory through Ray. Without one there is nothing to drain: the machine may be stopped; but nothing can be undone."""
     import ray
 
     from actors.cluster import NAMESPACE
@@ -109,7 +118,7 @@ def _drain_here(timeout: float, *, undo: bool) -> None:
     try:
         ray.init(address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError:
-        typer.echo("Ray does not run on this machine: there is nothing to drain")
+        _nobody("Ray does not run on this machine", undo=undo)
         return
     try:
         directory, own = NamedActor(DIRECTORY, NAMESPACE), here()
@@ -120,7 +129,7 @@ def _drain_here(timeout: float, *, undo: bool) -> None:
                 return
             directory.call_now(lambda part: part.drain([own]))
         except RuntimeUnavailableError as error:
-            typer.echo(f"no runtime answers, there is nothing to drain: {error}")
+            _nobody(f"no runtime answers ({error})", undo=undo)
             return
 
         def left() -> Mapping[str, str]:
@@ -128,7 +137,7 @@ def _drain_here(timeout: float, *, undo: bool) -> None:
                 number = directory.call_now(lambda part: part.agents_on(own))
             except RuntimeUnavailableError:
                 return {"this machine": _UNKNOWN}
-            return {"this machine": f"{number} agents"} if number else {}
+            return {"this machine": counted(number, "agent")} if number else {}
 
         _wait(left, timeout)
     finally:

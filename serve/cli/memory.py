@@ -9,13 +9,13 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from owlclaw_ray import wire
 from owlclaw_ray.counting import counted
-from owlclaw_ray.errors import ConfigurationError, MemoryChangedError, OwlClawError, Problem
+from owlclaw_ray.errors import ConfigurationError, OwlClawError, Problem
 from serve.cli.agents import AgentArgument
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect, environment
 from serve.cli.listings import LimitOption
@@ -126,7 +126,7 @@ def add(
 def edit(
     agent: AgentArgument,
     memory_id: Annotated[
-        str | None, typer.Argument(help="Only this memory, through the server.", metavar="[MEMORY_ID]")
+        str | None, typer.Argument(help="Only this memory, through the server.", metavar="MEMORY_ID")
     ] = None,
     *,
     url: UrlOption = None,
@@ -149,23 +149,21 @@ def edit(
             return
         first, _, content = after.partition("\n")
         if not first.startswith(_TAGS.strip()):
-            complain(f"the first line must be '{_TAGS}…'; nothing was changed")
-            raise typer.Exit(1)
+            _refuse(f"the first line must be '{_TAGS}…'; nothing was changed", after.encode(), memory_id)
         changes = _changes(memory, before.partition("\n")[0], first, content.removeprefix("\n").removesuffix("\n"))
         if not changes:
             console().print("nothing was changed")
             return
         try:
             _print(client.edit_memory(agent, memory_id, by=person(), **changes), as_json=False)
-        except MemoryChangedError as error:
-            complain(f"{error}. Yours was:\n{after}")
-            raise typer.Exit(1) from None
+        except OwlClawError as error:
+            _refuse(str(error), after.encode(), memory_id)
 
 
 def export(
     agent: AgentArgument,
     file: Annotated[
-        Path, typer.Argument(help="Where to write it; - is the standard output.", metavar="[FILE]")
+        Path, typer.Argument(help="Where to write it; - is the standard output.", metavar="FILE")
     ] = _STREAM,
     *,
     archived: ArchivedOption = False,
@@ -209,6 +207,12 @@ def import_text(
     except OSError as error:
         at, what = (beside if texts else file), f"cannot be read: {error.strerror}"
         raise ConfigurationError([Problem(str(at), what, "name the file that is to be MEMORY.md")]) from error
+    for path, text in zip((file, beside), texts, strict=False):
+        try:
+            text.decode()
+        except UnicodeDecodeError as error:
+            what = f"is no UTF-8 text (at byte {error.start})"
+            raise ConfigurationError([Problem(str(path), what, "name the file that is to be MEMORY.md")]) from error
     with connect(url, folder) as client:
         if not archived:
             _say_imported(client.put_memory_text(agent, texts.pop(0), by=person()))
@@ -298,9 +302,7 @@ def _edit_text(client: SyncClient, agent: str) -> None:
     try:
         _say_imported(client.put_memory_text(agent, after, etag, by=person()))
     except OwlClawError as error:
-        kept = _kept(after)
-        complain(f"{error}. What you wrote is in {kept}")
-        raise typer.Exit(1) from None
+        _refuse(str(error), after, "MEMORY")
 
 
 def _archive_beside(file: Path) -> Path:
@@ -322,10 +324,20 @@ def _say_imported(imported: wire.MemoryImported) -> None:
         complain(f"it was an older copy; what it lacked was put back: {', '.join(imported['put_back'])}")
 
 
-def _kept(text: bytes) -> Path:
-    """Write the text into a new file of the current folder, and return its name."""
+def _refuse(why: str, written: bytes, name: str) -> NoReturn:
+    """Say why what was written was not accepted, and where it is kept: in a new file of the current folder, or in what is printed."""
+    try:
+        complain(f"{why}. What you wrote is in {_kept(written, name)}")
+    except OSError as error:
+        complain(
+            f"{why}. It cannot be kept in a file here ({error.strerror}); you wrote:\n{written.decode('utf-8', 'replace')}"
+        )
+    raise typer.Exit(1)
+
+
+def _kept(text: bytes, name: str) -> Path:
     for number in itertools.count(1):
-        path = Path("MEMORY.edited.md" if number == 1 else f"MEMORY.edited{number}.md")
+        path = Path(f"{name}.edited{'' if number == 1 else number}.md")
         with suppress(FileExistsError), path.open("xb") as file:
             file.write(text)
             return path
@@ -335,14 +347,18 @@ def _kept(text: bytes) -> Path:
 def _edited(content: bytes, name: str) -> bytes:
     """Return the content as the user's editor left it; leaves the command if the editor fails."""
     settings = environment()
-    editor = shlex.split(settings.get("VISUAL") or settings.get("EDITOR") or "vi")
+    named = settings.get("VISUAL", "").strip() or settings.get("EDITOR", "").strip() or "vi"
+    fix = "set EDITOR to one that there is"
+    try:
+        editor = shlex.split(named)
+    except ValueError as error:
+        raise ConfigurationError([Problem(f"the editor {named!r}", f"cannot be run: {error}", fix)]) from error
     with tempfile.TemporaryDirectory(prefix="owlclaw-") as scratch:
         path = Path(scratch, name)
         path.write_bytes(content)
         try:
             ended = subprocess.run([*editor, str(path)], check=False)  # noqa: S603 - the user's own editor
         except OSError as error:
-            fix = "set EDITOR to one that there is"
             raise ConfigurationError(
                 [Problem(f"the editor {editor[0]!r}", f"cannot be run: {error.strerror}", fix)]
             ) from error

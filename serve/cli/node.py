@@ -53,7 +53,7 @@ PrintOption = Annotated[
     bool, typer.Option("--print", help="Print a shell script that does the same, and start nothing.")
 ]
 MoreArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[-- OPTION...]", help="More options of `ray start`.", show_default=False)
+    list[str] | None, typer.Argument(metavar="-- OPTION", help="More options of `ray start`.", show_default=False)
 ]
 
 

@@ -27,7 +27,7 @@ def register(cli: typer.Typer) -> None:
 
 
 def runs(
-    which: Annotated[str | None, typer.Argument(help="An agent, or a run.", metavar="[AGENT|RUN_ID]")] = None,
+    which: Annotated[str | None, typer.Argument(help="An agent, or a run.", metavar="AGENT|RUN_ID")] = None,
     status: StatusOption = ALL,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=500, help="At most so many.")] = 20,
     *,

@@ -48,7 +48,7 @@ def register(cli: typer.Typer) -> None:
 
 
 def list_schedules(
-    agent: Annotated[str | None, typer.Argument(help="Only this agent's.", metavar="[AGENT]")] = None,
+    agent: Annotated[str | None, typer.Argument(help="Only this agent's.", metavar="AGENT")] = None,
     status: StatusOption = ALL,
     limit: LimitOption = 100,
     *,

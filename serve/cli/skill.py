@@ -33,9 +33,7 @@ def register(cli: typer.Typer) -> None:
 def validate(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(
-            help="SKILL.md files, or folders with skills. Default: all of the application.", metavar="[PATH]..."
-        ),
+        typer.Argument(help="SKILL.md files, or folders with skills. Default: all of the application.", metavar="PATH"),
     ] = None,
     *,
     folder: FolderOption = HERE,
@@ -73,7 +71,7 @@ def validate(
 
 
 def list_skills(
-    agent: Annotated[str | None, typer.Argument(help="Only this definition's.", metavar="[DEFINITION]")] = None,
+    agent: Annotated[str | None, typer.Argument(help="Only this definition's.", metavar="DEFINITION")] = None,
     *,
     folder: FolderOption = HERE,
     as_json: JsonOption = False,

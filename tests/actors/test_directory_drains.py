@@ -13,7 +13,7 @@ from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.errors import UserError
 from owlclaw_ray.placement.drained_nodes import DrainedNodes
 from owlclaw_ray.placement.lease import LeaseHolder
-from owlclaw_ray.store.commands import HoldLease, LeaseElsewhere
+from owlclaw_ray.store.commands import HoldLease, LeaseElsewhere, LeaseHeld
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.clock import ManualClock
 from tests.actors.plans import plan_in
@@ -169,6 +169,31 @@ async def _is_free(store):
 
 async def _nothing():
     pass
+
+
+async def test_a_cluster_that_is_stopped_renews_its_lease_until_the_last_run_has_ended(directory, pool, store):
+    actor = await directory()
+    await until(actor.active)
+    await until(lambda: seated(actor))
+    [host] = [host for host in pool.hosts.values() if AGENT in host.agents]
+    begun, run_ends = asyncio.Event(), asyncio.Event()
+
+    async def drain(grace):
+        begun.set()
+        await run_ends.wait()
+
+    host.drain = drain
+    stopping = asyncio.create_task(actor.stop(60.0))
+    await begun.wait()
+    seen = await lease_of(store, "west")
+
+    async def renewed():
+        return (await lease_of(store, "west")).lease.beats > seen.lease.beats + 1
+
+    await until(renewed)
+    run_ends.set()
+    await stopping
+    assert isinstance(await lease_of(store, "west"), LeaseHeld)
 
 
 async def test_a_store_with_one_node_says_what_to_do_instead(directory):

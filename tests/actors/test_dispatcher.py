@@ -5,39 +5,20 @@ from __future__ import annotations
 import pytest
 
 from actors import runtime
+from actors.remote import DIRECTORY
 from actors.runtime import DirectoryDispatcher
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.testing.clock import ManualClock
+from tests.actors.steered import SteeredActors
 
 AGENT = AgentRef.parse("trader")
 IDLE = 60.0
+AWAY = (DIRECTORY, "")
 
 
-class Directory:
-    def __init__(self):
-        self.away, self.asked = True, []
-
-    @property
-    def call(self):
-        return self
-
-    async def wake(self, agents):
-        self._note("wake", agents)
-        return {AGENT: "host_1"}
-
-    async def handle(self, host_id):
-        self._note("handle", host_id)
-        return "its actor"
-
-    async def cancel(self, agent, run_id):
-        self._note("cancel", agent, run_id)
-        return True
-
-    def _note(self, *asked):
-        self.asked.append(asked)
-        if self.away:
-            raise RuntimeUnavailableError("the directory is not there yet")
+class Directory(SteeredActors):
+    def answer(self, part, method, *arguments):
+        return {"wake": {AGENT: "host_1"}, "handle": "its actor", "cancel": True}[method]
 
 
 class Host:
@@ -52,14 +33,16 @@ class Host:
 @pytest.fixture
 def directory(monkeypatch):
     made = Directory()
-    monkeypatch.setattr(runtime, "NamedActor", lambda *_: made)
+    made.dead = {AWAY}
+    monkeypatch.setattr(runtime, "NamedActor", made.named_actor)
     return made
 
 
 @pytest.fixture
 def woken(directory, monkeypatch):
     """The wakes that the agent's host got, from a dispatcher that knows where it is."""
-    directory.away, found = False, []
+    directory.dead.clear()
+    found = []
 
     monkeypatch.setattr(runtime, "calls", lambda actor: Host(actor, found))
     return found
@@ -76,7 +59,7 @@ async def test_a_cancellation_that_reaches_nobody_is_tried_again_until_it_gets_t
     await clock.settle()
     assert directory.asked == [("cancel", AGENT, "run_1")] * 2
 
-    directory.away = False
+    directory.dead.clear()
     for _ in range(5):
         await clock.advance(1)
         await clock.settle()
@@ -127,7 +110,7 @@ async def test_an_agent_that_was_idle_is_woken_at_its_host_while_the_directory_i
     dispatcher = DirectoryDispatcher("owlclaw", clock, IDLE)
     await dispatcher.wake([AGENT])
     await clock.advance(IDLE)
-    directory.away = True
+    directory.dead.add(AWAY)
 
     await dispatcher.wake([AGENT])
 

@@ -17,27 +17,21 @@ from owlclaw_ray.store.commands import CancelRun
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.otlp_receiver import OtlpServer
 from tests.actors.plans import plan_in
+from tests.actors.steered import SteeredActors
 from tests.contracts.store_commands import AGENT, NOW, submission
 
 
-class Keeper:
+class Keeper(SteeredActors):
     """One that has made its store."""
 
-    def __init__(self, *_):
-        pass
-
-    @property
-    def call(self):
-        return self
-
-    async def ready(self):
+    def answer(self, part, method, *arguments):
         return True
 
 
 @pytest.fixture
 def exporter(tmp_path, monkeypatch, store, store_url):
     monkeypatch.setattr("actors.exporter.configure", lambda _: None)
-    monkeypatch.setattr("actors.exporter.NamedActor", Keeper)
+    monkeypatch.setattr("actors.exporter.NamedActor", Keeper().named_actor)
     monkeypatch.setattr("actors.exporter._lower_priority", lambda: None)
 
     monkeypatch.setattr("actors.exporter.KeeperClient", lambda _: store)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from msgspec.structs import replace
 
@@ -15,7 +13,6 @@ from actors.scheduler import SchedulerCounts
 from owlclaw_ray.domain.node import LeaseView, NodeLoad
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
-from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.models.provider_slots import SlotCounts
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts
@@ -25,6 +22,7 @@ from owlclaw_ray.telemetry.metrics.exposition import text_of
 from owlclaw_ray.telemetry.trace_export import ExportCounts
 from owlclaw_ray.webhooks.outbox import CallbackCounts, CallbackOptions
 from tests.actors.plans import plan_in
+from tests.actors.steered import SteeredActors
 
 
 def ray_node(node_id, host, *, alive=True):
@@ -41,19 +39,13 @@ NODES = (
 LOAD = NodeLoad(hosts=2, agents=9, running=4, memory_used=0.5, store_seconds=0.002, store_problem="")
 
 
-class Cluster:
-    """Answers for each part; those in `down` are dead, those in `stuck` never answer."""
-
+class Cluster(SteeredActors):
     def __init__(self):
-        self.down, self.stuck = set(), set()
+        super().__init__()
         self.lease = LeaseView("east", held=True, generation=1, holder="")
         self.scheduled = SchedulerCounts(callbacks=None, alarms=None)
 
-    async def ask(self, name, node_id, method):
-        if (name, node_id) in self.stuck:
-            await asyncio.Event().wait()
-        if (name, node_id) in self.down:
-            raise RuntimeUnavailableError(name)
+    def answer(self, part, method, query=None):
         return {
             "metrics": CommitMetrics().families(),
             ActiveRunCounts: {RunStatus.QUEUED: 2},
@@ -62,29 +54,15 @@ class Cluster:
             "load": LOAD,
             "lease": self.lease,
             "hosts": {"host_1": 0, "host_2": 3},
-            "counts": self.scheduled if name == SCHEDULER else ExportCounts(exported=5),
-        }[method]
+            "counts": self.scheduled if part == SCHEDULER else ExportCounts(exported=5),
+        }[method if query is None else type(query)]
 
 
 @pytest.fixture
 def cluster(monkeypatch):
     made = Cluster()
 
-    class NamedActor:
-        def __init__(self, name, namespace, node_id=""):
-            self._name, self._node_id = name, node_id
-
-        @property
-        def call(self):
-            return self
-
-        def __getattr__(self, method):
-            async def asked(query=None):
-                return await made.ask(self._name, self._node_id, method if query is None else type(query))
-
-            return asked
-
-    monkeypatch.setattr(fleet_metrics, "NamedActor", NamedActor)
+    monkeypatch.setattr(fleet_metrics, "NamedActor", made.named_actor)
     monkeypatch.setattr(fleet_metrics, "ray_nodes", lambda: NODES)
     return made
 
@@ -128,7 +106,7 @@ async def test_each_node_is_counted_under_a_name_of_its_own(read):
 
 async def test_what_a_dead_or_stuck_part_knows_is_missing_and_said_to_be(read, cluster, monkeypatch):
     monkeypatch.setattr(fleet_metrics, "_PART_SECONDS", 0.01)
-    cluster.down = {(DIRECTORY, ""), (KEEPER, "node-a-1"), (GATEWAY, "node-b-1"), (SCHEDULER, "")}
+    cluster.dead = {(DIRECTORY, ""), (KEEPER, "node-a-1"), (GATEWAY, "node-b-1"), (SCHEDULER, "")}
     cluster.stuck = {(EXPORTER, "")}
 
     lines = await read(tracing=TRACING, callbacks=CALLBACKS)
@@ -141,7 +119,7 @@ async def test_what_a_dead_or_stuck_part_knows_is_missing_and_said_to_be(read, c
 
 
 async def test_each_nodes_gateway_tells_how_many_calls_each_provider_bears_and_how_many_wait(read, cluster):
-    cluster.down = {(GATEWAY, "node-b-1")}
+    cluster.dead = {(GATEWAY, "node-b-1")}
 
     lines = {line for line in await read() if line.startswith("owlclaw_provider_")}
 
@@ -157,7 +135,7 @@ async def test_each_nodes_gateway_tells_how_many_calls_each_provider_bears_and_h
 
 
 async def test_each_node_tells_its_load_and_one_whose_root_is_dead_only_its_slots(read, cluster):
-    cluster.down = {(ROOT, "node-b-1")}
+    cluster.dead = {(ROOT, "node-b-1")}
 
     lines = {line for line in await read() if line.startswith("owlclaw_node_")}
 

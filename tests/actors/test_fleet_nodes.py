@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from msgspec.structs import replace
 
@@ -11,9 +9,9 @@ from actors import fleet_nodes
 from actors.fleet_nodes import FleetNodes, RayNode
 from actors.remote import DIRECTORY, KEEPER, ROOT, SCHEDULER, ProcessLocation
 from owlclaw_ray.domain.node import LeaseView, NodeCondition
-from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.kernel.system_clock import SystemClock
 from tests.actors.plans import plan_in
+from tests.actors.steered import SteeredActors
 from tests.serve.double import node_view
 
 SLOTS = {"tool_slots": 8.0, "CPU": 4.0}
@@ -24,14 +22,18 @@ BETA = replace(ALPHA, node_id="b", host="beta", address="10.0.0.2", resources=SL
 LEASE = LeaseView("east", held=True, generation=1, holder="")
 
 
-class Cluster:
-    """Two nodes that have everything; `stuck` ones never answer, `dead` ones fail, `missing` actors are not there."""
+class Cluster(SteeredActors):
+    """Two nodes that have everything; `missing` actors are not there, `unborn` ones have no process yet."""
 
     def __init__(self):
+        super().__init__()
         self.nodes = [ALPHA, BETA]
-        self.stuck, self.dead, self.missing, self.unborn = set(), set(), set(), set()
-        self.salts = []
+        self.missing, self.unborn = set(), set()
         self.drained = ()
+
+    @property
+    def salts(self):
+        return [salt for method, *arguments in self.asked if method == "inspect" for salt in arguments]
 
     def find(self, part, namespace, node_id=""):
         return None if (part, node_id) in self.missing else (part, node_id)
@@ -40,12 +42,7 @@ class Cluster:
         _, node_id = actor
         return None if actor in self.unborn else ProcessLocation(node_id or "b", 1)
 
-    async def ask(self, part, node_id, method, *arguments):
-        if (part, node_id) in self.stuck:
-            await asyncio.Event().wait()
-        if (part, node_id) in self.dead:
-            raise RuntimeUnavailableError(part)
-        self.salts += arguments
+    def answer(self, part, method, *arguments):
         return {"now": 0.0, "inspect": node_view().report, "lease": LEASE, "drained": self.drained}[method]
 
 
@@ -53,18 +50,7 @@ class Cluster:
 def cluster(monkeypatch):
     made = Cluster()
 
-    class NamedActor:
-        def __init__(self, name, namespace, node_id=""):
-            self._name, self._node_id = name, node_id
-
-        @property
-        def call(self):
-            return self
-
-        def __getattr__(self, method):
-            return lambda *arguments: made.ask(self._name, self._node_id, method, *arguments)
-
-    monkeypatch.setattr(fleet_nodes, "NamedActor", NamedActor)
+    monkeypatch.setattr(fleet_nodes, "NamedActor", made.named_actor)
     monkeypatch.setattr(fleet_nodes, "ray_nodes", lambda: tuple(made.nodes))
     monkeypatch.setattr(fleet_nodes, "find", made.find)
     monkeypatch.setattr(fleet_nodes, "registered", made.registered)

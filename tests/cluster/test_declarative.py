@@ -29,7 +29,7 @@ os.environ.update(ray_environment(1, alone=True))
 import ray
 from ray import serve as ray_serve
 from actors.plan import ToolSlots
-from actors.remote import find_all
+from actors.remote import named
 from actors.tool_task import slot_resources
 from owlclaw_ray.client import SyncClient
 from serve.declarative import application
@@ -43,9 +43,12 @@ http = {"host": "127.0.0.1", "port": int(port), "location": "HeadOnly"}
 ray_serve.start(http_options=http, logging_config={"log_level": "WARNING", "enable_access_log": False})
 client = SyncClient("http://127.0.0.1:" + port, timeout=60, attempts=10)
 
+def only(word, namespace):
+    [name] = [name for name in named(namespace)[0] if word in name]
+    return ray.get_actor(name, namespace=namespace)
+
 def keeper():
-    [handle] = [actor for name, actor in find_all("owlclaw").items() if name.startswith("keeper")]
-    return handle._actor_id.hex()
+    return only("keeper", "owlclaw")._actor_id.hex()
 
 def over(run_id):
     while (run := client.run(run_id, events=True))["status"] not in ("completed", "failed", "cancelled"):
@@ -61,9 +64,9 @@ ray_serve.run(application(args), name="owlclaw", route_prefix="/")
 told["quick"] = over(client.submit("quick")["run_id"])
 
 before = keeper()
-[steward] = [actor for name, actor in find_all("serve").items() if "steward" in name]
-ray.kill(steward)
-while not any("steward" in name and actor != steward for name, actor in find_all("serve").items()):
+killed = {name for name in named("serve")[0] if "steward" in name}
+ray.kill(only("steward", "serve"))
+while not any("steward" in name for name in named("serve")[0] - killed):
     time.sleep(0.1)
 while ray_serve.status().applications["owlclaw"].status != "RUNNING":
     time.sleep(0.1)
@@ -73,7 +76,7 @@ brief, patient = client.submit("brief")["run_id"], client.submit("patient")["run
 until_started(brief)
 until_started(patient)
 ray_serve.delete("owlclaw")
-told["left"] = sorted(find_all("owlclaw"))
+told["left"] = sorted(named("owlclaw")[0])
 print(json.dumps(told), flush=True)
 input()
 ray_serve.run(application(args), name="owlclaw", route_prefix="/")

@@ -18,6 +18,7 @@ import pytest
 import yaml
 from ray.autoscaler._private.util import prepare_config
 
+from benchmarks.chaos.machines import FORWARD
 from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
 from serve.processes import lives
 
@@ -27,30 +28,6 @@ ROOT = Path(__file__).parents[2]
 HEAD, WORKER, PORT = "10.99.0.1", "10.99.0.2", 6379
 STARTED = "Ray runtime started"
 SECONDS = 120.0
-FORWARD = """
-import asyncio, sys
-
-async def pump(reader, writer):
-    while data := await reader.read(65536):
-        writer.write(data)
-        await writer.drain()
-    writer.close()
-
-async def main(listened, to):
-    async def connected(reader, writer):
-        there, back = await (asyncio.open_unix_connection(to) if "/" in to else asyncio.open_connection("127.0.0.1", to))
-        await asyncio.gather(pump(reader, back), pump(there, writer), return_exceptions=True)
-
-    if "/" in listened:
-        server = await asyncio.start_unix_server(connected, listened)
-    else:
-        server = await asyncio.start_server(connected, "127.0.0.1", listened)
-    print("listening", flush=True)
-    await server.serve_forever()
-
-asyncio.run(main(*sys.argv[1:]))
-"""
-"""Passes connections on, from a port or a socket that is a file to another: files are seen from every network namespace."""
 ASK = "import json, ray; ray.init(address='{address}', log_to_driver=False); print(json.dumps(ray.nodes()))"
 
 

@@ -21,7 +21,8 @@ SLOW = [
     {"text": "thinking", "tool_calls": [{"name": "log_decision", "arguments": {"reasoning": "so"}}], "latency": 3.0}
 ]
 RULES = {"turns": [*(SLOW * 3), {"text": "done"}]}
-LONGER_THAN_A_LEASE_LASTS = {"turns": [{**SLOW[0], "latency": 9.0}, {"text": "done"}]}
+MUCH_LONGER_THAN_A_LEASE_LASTS = {"turns": [{"text": "done", "latency": 20.0}]}
+GRACE = 60
 
 
 @pytest.fixture
@@ -31,9 +32,10 @@ def clusters(postgres_url: str, tmp_path: Path) -> Iterator[list[Installation]]:
         (tmp_path / name).mkdir()
         installation = Installation(tmp_path / name)
         installation.define("slow", RULES)
-        installation.define("slower", LONGER_THAN_A_LEASE_LASTS)
+        installation.define("slower", MUCH_LONGER_THAN_A_LEASE_LASTS)
         settings = yaml.safe_load((installation.folder / "owlclaw.yaml").read_text())
-        (installation.folder / "owlclaw.yaml").write_text(yaml.safe_dump({**settings, "store_url": postgres_url}))
+        settings |= {"store_url": postgres_url, "shutdown": {"grace_seconds": GRACE}}
+        (installation.folder / "owlclaw.yaml").write_text(yaml.safe_dump(settings))
         made.append(installation)
     yield made
     for installation in made:
@@ -102,7 +104,10 @@ def test_one_cluster_runs_the_agents_and_the_other_accepts_stands_by_and_takes_o
 
 
 @pytest.mark.long
-def test_one_that_is_stopped_keeps_its_agents_while_their_runs_end_and_the_other_has_them_then(clusters):
+@pytest.mark.timeout(600)
+def test_one_that_is_stopped_renews_its_lease_until_the_model_calls_under_way_have_ended_and_the_other_has_its_agents_then(
+    clusters,
+):
     east, west = clusters
     east.up()
     west.up()
@@ -117,4 +122,5 @@ def test_one_that_is_stopped_keeps_its_agents_while_their_runs_end_and_the_other
 
     ended = wait_until_over(west, [*under_way, after])
     assert {run["status"] for run in ended} == {"completed"}
-    assert not any(kinds(run, "run_resumed") for run in ended)
+    assert [kinds(run, "run_resumed") for run in ended] == [0] * len(ended)
+    assert [kinds(run, "model_replied") for run in ended[:-1]] == [1] * len(under_way)

@@ -3,6 +3,7 @@
 import copy
 import re
 import shlex
+import subprocess
 
 import pytest
 import yaml
@@ -70,6 +71,24 @@ def test_the_head_gets_what_the_launcher_wrote_for_it_and_workers_find_the_head(
     assert head[head.index("--port") + 1] == str(PORT)
     assert worker[worker.index("--address") + 1] == f"$RAY_HEAD_IP:{PORT}"
     assert "--head" not in worker
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_ray_down_which_runs_ray_by_its_name_finds_it_where_the_start_commands_do(file, tmp_path):
+    *_, puts_on_path = config(file)["setup_commands"]
+    for _ in range(2):
+        subprocess.run(["bash", "-c", puts_on_path], env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, check=True)
+    ray = tmp_path / "venv" / "bin" / "ray"
+    ray.parent.mkdir(parents=True)
+    ray.touch(mode=0o755)
+
+    command = ["bash", "-c", "source ~/.bashrc; command -v ray"]  # as the launcher does
+    found = subprocess.run(
+        command, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True
+    )
+
+    assert found.stdout.strip() == str(ray)
+    assert len((tmp_path / ".bashrc").read_text().splitlines()) == 1
 
 
 def test_the_documented_variables_are_those_that_are_set_on_a_machine_of_a_cluster():

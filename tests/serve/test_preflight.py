@@ -64,13 +64,35 @@ def test_memories_in_files_are_not_left_behind_unless_the_settings_say_where_mem
     file.write_text("## tea\n")
 
     with pytest.raises(
-        ConfigurationError, match=r"memory\.home: is not set, and 1 agent has a MEMORY\.md in .*: owlclaw memory import"
+        ConfigurationError, match=r"memory\.home: is not set, and 1 agent has a MEMORY\.md in .*owlclaw memory import"
     ):
         prepare(tmp_path, postgres)
 
     assert prepare(tmp_path, {})
-    for home in ("files", "database"):
-        assert prepare(tmp_path, {**postgres, "OWLCLAW_MEMORY__HOME": home})
+    assert not prepare(tmp_path, {**postgres, "OWLCLAW_MEMORY__HOME": "files"}).advice
+    [said] = prepare(tmp_path, {**postgres, "OWLCLAW_MEMORY__HOME": "database"}).advice
+    assert str(said).startswith("memory.home: is database, and 1 agent has a MEMORY.md in files of ")
+
+
+def test_artifacts_in_files_are_not_left_behind_unless_the_settings_say_where_artifacts_are(tmp_path):
+    write_definition(tmp_path / "agents" / "own", agent="model: scripted:echo\n")
+    postgres = {"OWLCLAW_STORE_URL": "postgresql://owlclaw@127.0.0.1/owlclaw"}
+    folder = tmp_path / ".owlclaw" / "agents" / "default" / "own" / "artifacts"
+    folder.mkdir(parents=True)
+    assert prepare(tmp_path, postgres), "a folder without artifacts is nothing"
+    for number in range(2):
+        (folder / f"artifact_{number}.txt").write_text("long")
+
+    with pytest.raises(
+        ConfigurationError, match=r"artifacts\.home: is not set, and 1 agent has artifacts in .*set it to files; or"
+    ):
+        prepare(tmp_path, postgres)
+
+    assert not prepare(tmp_path, {}).advice
+    assert not prepare(tmp_path, {**postgres, "OWLCLAW_ARTIFACTS__HOME": "files"}).advice
+    for environ in ({}, postgres):
+        [said] = prepare(tmp_path, {**environ, "OWLCLAW_ARTIFACTS__HOME": "database"}).advice
+        assert str(said).startswith("artifacts.home: is database, and 1 agent has artifacts in files of ")
 
 
 def test_a_place_for_large_artifacts_that_cannot_be_is_refused_and_one_that_is_away_is_not(tmp_path, monkeypatch):

@@ -118,7 +118,7 @@ class RowCodec(Generic[_T]):
 
 
 SCHEDULES = RowCodec(Schedule, schedules, rest="rule")
-NODES = RowCodec(ClusterNode, cluster_nodes, json=("details",))
+NODES = RowCodec(ClusterNode, cluster_nodes)
 TICKS = RowCodec(Tick, ticks, json=("reason",))
 TASKS = RowCodec(Task, tasks, owner="owner", rest="data")
 """Beside the task: `created_at`, `updated_at`."""

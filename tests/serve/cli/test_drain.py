@@ -22,7 +22,7 @@ def passing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], N
 
 
 def test_a_node_is_drained_and_waited_for_until_it_holds_no_agent(owlclaw: Run, runtime: MemoryRuntime, passing):
-    holding = iter([2, 0])
+    holding = iter([1, 0])
 
     def leave() -> None:
         runtime.cluster = ClusterView((node_view(agents=next(holding), running=0), node_view("beta", **LOST)))
@@ -31,7 +31,7 @@ def test_a_node_is_drained_and_waited_for_until_it_holds_no_agent(owlclaw: Run, 
     result = owlclaw("drain", "alpha")
 
     assert result.exit_code == 0
-    assert result.output.splitlines() == ["alpha: 5 agents, 1 at work", "alpha: 2 agents, 0 at work", "drained"]
+    assert result.output.splitlines() == ["alpha: 5 agents, 1 at work", "alpha: 1 agent, 0 at work", "drained"]
     assert runtime.drained == {"id-of-alpha"}
 
 
@@ -83,10 +83,10 @@ def test_a_machine_without_ray_has_nothing_to_drain(cli: Run, monkeypatch: pytes
 
     monkeypatch.setattr(ray, "init", init)
 
-    result = cli("drain", "--here")
+    result, undone = cli("drain", "--here"), cli("drain", "--here", "--undo")
 
-    assert result.exit_code == 0
-    assert "nothing to drain" in result.output
+    assert (result.exit_code, result.stdout) == (0, "Ray does not run on this machine: there is nothing to drain\n")
+    assert (undone.exit_code, undone.stderr) == (1, "Ray does not run on this machine: nothing was undone\n")
 
 
 def test_this_machine_and_another_one_cannot_both_be_meant(cli: Run):

@@ -123,7 +123,7 @@ def test_an_edit_sends_only_what_was_changed(owlclaw: Run, memories: list[Memory
     assert (memories[1].content, memories[1].tags) == ("\n  The owner is back.\n\n", ("d",))
 
 
-def test_an_edit_of_a_memory_that_somebody_changed_meanwhile_changes_nothing_and_shows_what_was_written(
+def test_an_edit_of_a_memory_that_somebody_changed_meanwhile_changes_nothing_and_what_was_written_is_kept(
     owlclaw: Run, runtime: MemoryRuntime, memories: list[Memory], editor, monkeypatch
 ):
     editor("""sed -i "s/闲/忙/" "$file" """)
@@ -140,7 +140,8 @@ def test_an_edit_of_a_memory_that_somebody_changed_meanwhile_changes_nothing_and
 
     assert (refused.exit_code, memories[0]) == (1, changed)
     assert "changed meanwhile" in refused.output
-    assert "机器很忙" in refused.output
+    assert "What you wrote is in mem_1.edited.md" in refused.output
+    assert "机器很忙" in Path("mem_1.edited.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -157,6 +158,45 @@ def test_an_edit_that_is_given_up_changes_nothing(owlclaw: Run, memories: list[M
 
     assert said in owlclaw("memory", "edit", "assistant", "mem_2").output
     assert memories == before
+
+
+def test_what_was_written_without_the_line_of_tags_is_kept(owlclaw: Run, memories: list[Memory], editor, tmp_path):
+    editor('echo "a long text" > "$file"')
+
+    assert owlclaw("memory", "edit", "assistant", "mem_2").exit_code == 1
+    assert (tmp_path / "mem_2.edited.md").read_text() == "a long text\n"
+
+
+def test_what_was_written_is_printed_where_no_file_can_be_made(
+    owlclaw: Run, memories: list[Memory], editor, monkeypatch
+):
+    def no_file(*_):
+        raise PermissionError(13, "Permission denied")
+
+    editor('echo "a long text" > "$file"')
+    monkeypatch.setattr("serve.cli.memory._kept", no_file)
+
+    result = owlclaw("memory", "edit", "assistant", "mem_2")
+
+    assert result.exit_code == 1
+    assert "Permission denied" in result.stderr
+    assert "a long text" in result.stderr
+
+
+def test_a_file_that_is_no_text_does_not_become_a_memory(owlclaw: Run, texts, tmp_path):
+    (tmp_path / "photo").write_bytes(b"\x89PNG")
+
+    result = owlclaw("memory", "import", "assistant", "photo")
+
+    assert (result.exit_code, "photo: is no UTF-8 text (at byte 0)" in result.output) == (1, True)
+    assert texts[ASSISTANT] == TEXT
+
+
+def test_an_editor_that_is_no_command_line_is_named(owlclaw: Run, memories: list[Memory], monkeypatch):
+    monkeypatch.setenv("VISUAL", 'vim "')
+    result = owlclaw("memory", "edit", "assistant", "mem_1")
+    assert result.exit_code == 1
+    assert "cannot be run: No closing quotation" in result.output
 
 
 def test_an_editor_that_is_not_there_is_named(owlclaw: Run, memories: list[Memory], monkeypatch):

@@ -504,6 +504,30 @@ WITH_COMMANDS = [
         typed=("runs", "--url", "127.0.0.1:PORT"),
     ),
     Mistake(
+        "an address of something else",
+        {},
+        """
+        --url or OWLCLAW_URL: is 'ftp://127.0.0.1' (write it as http://127.0.0.1)
+        """,
+        typed=("runs", "--url", "ftp://127.0.0.1"),
+    ),
+    Mistake(
+        "a folder that is not there",
+        {},
+        """
+        FOLDER/nowhere: there is no such folder (name the application's folder with --folder)
+        """,
+        typed=("runs", "--folder", "nowhere"),
+    ),
+    Mistake(
+        "models to be probed of a cluster",
+        {},
+        """
+        Invalid value for --probe: asks the models of the application, which --cluster leaves out
+        """,
+        typed=("doctor", "--cluster", "--probe"),
+    ),
+    Mistake(
         "a payload that is no JSON",
         {},
         """
