@@ -48,7 +48,7 @@ class SharedParts:
 
     def complete(self, present: Collection[str]) -> None:
         """Make those that are not among the names; a node that does not reach the store leaves that to others."""
-        if self._own.known and self._own.seconds >= EXPIRE_SECONDS:
+        if self._own.known and self._own.seconds >= MOVE_SECONDS:
             return
         for name, make in self._make.items():
             if full_name(name) not in present:
