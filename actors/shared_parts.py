@@ -20,7 +20,7 @@ LOOK_SECONDS = 0.5
 MOVE_SECONDS = 2.5
 """How old a node's row may be, by the word of its Keeper, before the parts leave it: less than a Directory waits before it gives all
 agents up, because it cannot renew the lease."""
-_FRESH_SECONDS = 2.0
+_FRESH_SECONDS = 1.5
 """How old this node's own row may be for parts to come here: then the store answers, and it is the other node that does not reach it."""
 _LOCATE_SECONDS = 2.0
 _PAUSE = 0.1

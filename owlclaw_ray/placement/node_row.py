@@ -65,11 +65,11 @@ class NodeRow:
         if self._attempt is None or begins:
             self._attempt = asyncio.create_task(self._renew())
         try:
-            async with deadline(self._clock, self._patience()):
+            async with deadline(self._clock, self._patience(begins=begins)):
                 await asyncio.shield(self._attempt)
         except TimeoutError:
             if self.unrenewed >= GIVE_UP_SECONDS and not self._silent.is_set():
-                logger.warning("the store has not answered for %g s: this node answers for it", self.unrenewed)
+                logger.warning("the store has not answered for %.1f s: this node answers for it", self.unrenewed)
                 self._silent.set()
             return
         if begins:
@@ -116,10 +116,12 @@ class NodeRow:
         self._renewed = asked
         self._silent.clear()
 
-    def _patience(self) -> float:
+    def _patience(self, *, begins: bool) -> float:
         """Return how long an answer is waited for: until it is time to give up, if that is sooner than usual."""
         left = GIVE_UP_SECONDS - self.unrenewed
-        return min(_ANSWER_SECONDS, left) if left > 0 else _ANSWER_SECONDS
+        if left > 0:
+            return min(_ANSWER_SECONDS, left)
+        return _ANSWER_SECONDS if begins or self._silent.is_set() else 0.0
 
     def _silence(self) -> StoreUnavailableError:
         return StoreUnavailableError(f"the store has not answered this node for {self.unrenewed:.0f} s")

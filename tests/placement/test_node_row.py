@@ -164,13 +164,19 @@ async def test_the_age_of_a_row_counts_from_when_its_last_renewal_was_asked_for(
     assert row.unrenewed == 0.0
 
 
-async def test_who_waits_for_a_store_that_answers_nothing_is_told_so_when_it_is_time_to_give_up(row, clock, line):
+@pytest.mark.parametrize("after", [0.0, 0.5, 1.1])
+async def test_who_waits_for_a_store_that_answers_nothing_is_told_so_when_it_is_time_to_give_up(
+    row, clock, line, after
+):
+    await clock.advance(after)
     line.restored.clear()
     waiting = asyncio.create_task(row.while_answered(line.restored.wait))
+    ticking = asyncio.create_task(forever(row, clock))
 
-    await ticks(row, clock, GIVE_UP_SECONDS - 0.1)
+    await clock.advance(GIVE_UP_SECONDS - after - 0.1)
     assert not waiting.done()
-    await ticks(row, clock, 0.2)
+    await clock.advance(0.25)
+    ticking.cancel()
 
     with pytest.raises(StoreUnavailableError, match="has not answered this node for 4 s"):
         await waiting
