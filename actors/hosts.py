@@ -14,6 +14,7 @@ from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.placement.host import HostStatus
 from owlclaw_ray.placement.host_pool import Host, HostGoneError
+from owlclaw_ray.placement.node_fence import NodeCutError
 
 R = TypeVar("R")
 
@@ -107,11 +108,13 @@ class RootedPool:
         self._homes: dict[str, str] = {}
         self._cpus: dict[str, float] = {}
         self._excluded: frozenset[str] = frozenset()
+        self._cut: set[str] = set()
+        """Nodes whose roots have said that they do not reach the store."""
 
     @property
     def nodes(self) -> Mapping[str, float]:
         """See HostPool.nodes."""
-        return {node_id: self._cpus[node_id] for node_id in self._roots if node_id not in self._excluded}
+        return {node_id: self._cpus[node_id] for node_id in self._reachable() if node_id not in self._cut}
 
     def exclude(self, node_ids: frozenset[str]) -> None:
         """Leave out these nodes, and no others, as if they were not there."""
@@ -123,7 +126,11 @@ class RootedPool:
         root = self._roots.get(node_id)
         if root is None or node_id in self._excluded:
             raise RuntimeUnavailableError(f"node {node_id} has no root, or is lost")
-        host_id, actor = await root.call.spawn_host()
+        try:
+            host_id, actor = await root.call.spawn_host()
+        except NodeCutError:
+            self._cut.add(node_id)
+            raise
         self._homes[host_id] = node_id
         host = ActorHost(host_id, node_id, actor, self._wait_limit)
         if node_id in self._excluded:
@@ -134,7 +141,7 @@ class RootedPool:
     async def living(self) -> Sequence[Host]:
         """See HostPool.living. Hosts of a root that does not answer are dead or die with it."""
         await self._find_roots()
-        found = await asyncio.gather(*(self._hosts_of(node_id) for node_id in self.nodes))
+        found = await asyncio.gather(*(self._hosts_of(node_id) for node_id in self._reachable()))
         return [host for hosts in found for host in hosts]
 
     async def kill(self, host: Host) -> None:
@@ -150,11 +157,19 @@ class RootedPool:
         try:
             async with asyncio.timeout(self._wait_limit):
                 hosts = await self._roots[node_id].call.hosts()
+        except NodeCutError as error:
+            logger.warning("node %s gets no hosts: %s", node_id, error)
+            self._cut.add(node_id)
+            return []
         except (RuntimeUnavailableError, TimeoutError) as error:
             logger.warning("the root of node %s does not answer: %s", node_id, error or "in time")
             return []
+        self._cut.discard(node_id)
         self._homes.update((host_id, node_id) for host_id, _ in hosts)
         return [ActorHost(host_id, node_id, actor, self._wait_limit) for host_id, actor in hosts]
+
+    def _reachable(self) -> list[str]:
+        return [node_id for node_id in self._roots if node_id not in self._excluded]
 
     async def _find_roots(self) -> None:
         """Note the roots of living nodes; raises RuntimeUnavailableError if there is none."""

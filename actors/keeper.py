@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from actors.garbage import collect_rarely
@@ -14,7 +14,7 @@ from actors.logs import configure
 from actors.nodes import cluster_name, writer_name
 from actors.plan import RuntimePlan
 from actors.redactors import node_redactor
-from actors.remote import ROOT, KnownActors, full_name, here, restarted
+from actors.remote import ROOT, KnownActors, NamedActor, full_name, here, restarted
 from actors.remote_actor import RemoteActor
 from actors.secrets import take_over
 from owlclaw_ray.domain.ledger import NotedHead
@@ -58,6 +58,7 @@ class KeeperActor(RemoteActor):
         self._noting.start()
         self._holding: Periodic | None = None
         """Renews the row of this node, where clusters have nodes."""
+        self._row: NodeRow | None = None
         self._store: SqlStore | None = None
         self._writer = ""
         self._heads: ChainHeadFile | None = None
@@ -71,14 +72,14 @@ class KeeperActor(RemoteActor):
         """Commit the commands of a CommandLink together with everybody else's."""
         _, commits = await self._open()
         try:
-            return await answered(commits, parcels)
+            return await self._answer(lambda: answered(commits, parcels))
         finally:
             self._unnoted = True
 
     async def read(self, query: Query[_T]) -> _T:
         """Return the query's answer."""
         store, _ = await self._open()
-        return await store.read(query)
+        return await self._answer(lambda: store.read(query))
 
     async def begin_run_updates(self, box_id: SubscriptionId) -> None:
         """See RunUpdateSource.begin."""
@@ -101,8 +102,12 @@ class KeeperActor(RemoteActor):
     async def ready(self) -> bool:
         """Return once the store is open and takes commits; raises what is wrong with it."""
         store, _ = await self._open()
-        await store.check_writable()
+        await self._answer(store.check_writable)
         return True
+
+    async def unrenewed(self) -> float | None:
+        """Return how many seconds ago the node's row was renewed; None if it was not yet, or has none."""
+        return None if self._row is None else self._row.unrenewed
 
     async def stop(self) -> None:
         """Commit what is waiting and close the store."""
@@ -110,6 +115,8 @@ class KeeperActor(RemoteActor):
         await self._noting.stop()
         if self._holding is not None:
             await self._holding.stop()
+        if self._row is not None:
+            await self._row.stop()
         if self._commits is not None:
             await self._commits.close()
         if self._store is not None:
@@ -167,11 +174,17 @@ class KeeperActor(RemoteActor):
 
     async def _hold_node(self, store: SqlStore, cluster: str) -> None:
         """Have this node join its cluster, and keep its row; a store that it cannot join in is closed."""
-        row = NodeRow(store, JoinNode(here(), cluster, socket.gethostname()), joined=store.serve_node)
+        join, root = JoinNode(here(), cluster, socket.gethostname()), NamedActor(ROOT, self._plan.namespace)
+        row = NodeRow(store, join, SystemClock(), joined=store.serve_node, lost=root.call.end_hosts)
         try:
             await row.join()
         except BaseException:
             await store.close()
             raise
+        self._row = row
         self._holding = Periodic("holding the node's row", row.tick, SystemClock(), RENEW_SECONDS)
         self._holding.start()
+
+    async def _answer(self, work: Callable[[], Awaitable[_T]]) -> _T:
+        """Return what the store answers; a node that the store does not answer any more keeps nobody waiting, see NodeRow."""
+        return await (work() if self._row is None else self._row.while_answered(work))

@@ -5,7 +5,8 @@ workers, agents that are detached themselves do not. The root's children die wit
 the Directory has it make new ones. The other parts run no tasks; they are detached, so that they outlive a root.
 
 Roots also see to it that the cluster has everything: each makes its node's parts, a root on a node that has none, and a
-Directory and a Scheduler when there is none. Names in Ray are unique, so of several that try, one does it.
+Directory and a Scheduler when there is none, or they are on a node that does not reach the store. Names in Ray are unique, so of
+several that try, one does it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
@@ -41,6 +43,7 @@ from actors.remote import (
     SCHEDULER,
     AgentHandle,
     KnownActors,
+    NamedActor,
     PartName,
     full_name,
     here,
@@ -51,12 +54,16 @@ from actors.remote import (
 )
 from actors.remote_actor import RemoteActor, plain
 from actors.scheduler import SchedulerActor
+from actors.shared_parts import LOOK_SECONDS, SharedParts
 from actors.tool_task import call_memory, warm_workers
 from owlclaw_ray.domain.node import NodeLoad, NodeReport
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds
+from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.placement.lease import RENEW_SECONDS
+from owlclaw_ray.placement.node_fence import NodeCutError, NodeFence
 
 _STARTUP_SECONDS = 60.0
 _SERVE = "serve"
@@ -91,21 +98,40 @@ class RootActor(RemoteActor):
         self._liveness = LivenessMonitor(SystemClock())
         self._serve = KnownActors(_SERVE, SystemClock())
         self._inspector = NodeInspector(plan)
-        self._parts: dict[str, ActorHandle[Any]] = {
-            KEEPER: self._part(KEEPER, KeeperActor),
-            **{name: self._part(name, kind, movable=True) for name, kind in _shared_parts(plan).items()},
-            GATEWAY: self._part(GATEWAY, ModelGatewayActor),
-            **({} if plan.mcp is None else {MCP_POOL: self._part(MCP_POOL, McpPoolActor)}),
-        }
+        self._fence = NodeFence(NamedActor(KEEPER, plan.namespace).call.unrenewed, self._clock, end=self.end_hosts)
+        self._parts: dict[str, ActorHandle[Any]] = {KEEPER: self._part(KEEPER, KeeperActor)}
+        self._shared = SharedParts(self._shared_parts(), plan.namespace, self._fence.row, self._clock)
+        self._parts[GATEWAY] = self._part(GATEWAY, ModelGatewayActor)
+        if plan.mcp is not None:
+            self._parts[MCP_POOL] = self._part(MCP_POOL, McpPoolActor)
+        self._with_rows = (
+            []
+            if plan.store_url.startswith("sqlite")
+            else [
+                Periodic("looking at the node's row", self._fence.tick, self._clock, RENEW_SECONDS),
+                Periodic("looking where the shared parts are", self._shared.tick, self._clock, LOOK_SECONDS),
+            ]
+        )
+        """What there is to do where nodes have rows in the store."""
+        for each in self._with_rows:
+            each.start()
         self._upkeep = asyncio.create_task(self._maintain())
 
     @plain
     async def spawn_host(self) -> tuple[str, AgentHandle]:
-        """Return a new agent actor as soon as it answers; raises RuntimeUnavailableError if it does not come to life."""
+        """Return a new agent actor as soon as it answers.
+
+        Raises RuntimeUnavailableError if it does not come to life, NodeCutError if this node may have none.
+        """
         async with self._births:
+            self._fence.check()
             host_id, actor = self._ahead.pop() if self._ahead else self._host()
             try:
                 await self._liveness.wait_until_alive(host_id, actor, _STARTUP_SECONDS)
+                self._fence.check()
+            except NodeCutError:
+                await self._end(host_id, actor)
+                raise
             except RuntimeUnavailableError as error:
                 await self._end(host_id, actor)
                 raise RuntimeUnavailableError(f"the new host {host_id} did not answer") from error
@@ -114,7 +140,11 @@ class RootActor(RemoteActor):
 
     @plain
     async def hosts(self) -> Sequence[tuple[str, AgentHandle]]:
-        """Return all agent actors that have answered once, dead ones included until somebody ends them."""
+        """Return all agent actors that have answered once, dead ones included until somebody ends them.
+
+        Raises NodeCutError if this node may have none.
+        """
+        self._fence.check()
         return tuple(self._hosts.items())
 
     async def end_host(self, host_id: str) -> None:
@@ -122,6 +152,13 @@ class RootActor(RemoteActor):
         actor = self._hosts.pop(host_id, None)
         if actor is not None:
             await self._end(host_id, actor)
+
+    async def end_hosts(self) -> None:
+        """Kill all agent actors at once, and with them the tool calls that they wait for. Ray need not answer for it."""
+        hosts, self._hosts = self._hosts, {}
+        for host_id, actor in hosts.items():
+            self._liveness.end_now(host_id)
+            kill(actor)
 
     async def _end(self, host_id: str, actor: AgentHandle) -> None:
         try:
@@ -152,6 +189,8 @@ class RootActor(RemoteActor):
     async def retire(self) -> None:
         """Make nothing new any more: the runtime is being stopped."""
         self._upkeep.cancel()
+        for each in self._with_rows:
+            await each.stop()
         for joining in tuple(self._joining.values()):
             joining.cancel()
 
@@ -162,9 +201,9 @@ class RootActor(RemoteActor):
             await asyncio.sleep(CHECK_INTERVAL)
             try:
                 serve, present = await asyncio.to_thread(named, _SERVE, self._plan.namespace)
-                looked_at = self._parts | await self._serve.find(serve)
+                looked_at = self._parts | self._shared.actors | await self._serve.find(serve)
                 await asyncio.gather(*(self._liveness.look(name, part) for name, part in looked_at.items()))
-                self._complete_parts(present)
+                self._shared.complete(present)
                 await self._complete_nodes(present, look)
             except Exception:
                 logger.exception("the root's round failed; the next one begins in %g s", CHECK_INTERVAL)
@@ -177,12 +216,6 @@ class RootActor(RemoteActor):
             except RuntimeUnavailableError as error:
                 logger.warning("%s", error)
         warm_workers(self._plan.worker, self._plan.warm_workers)
-
-    def _complete_parts(self, present: Collection[str]) -> None:
-        for name, kind in _shared_parts(self._plan).items():
-            if full_name(name) not in present:
-                logger.warning("the cluster has no %s; this root makes one", name)
-                self._parts[name] = self._part(name, kind, movable=True)
 
     async def _complete_nodes(self, present: Collection[str], look: int) -> None:
         alone = self._plan.store_url.startswith("sqlite")
@@ -235,11 +268,12 @@ class RootActor(RemoteActor):
             max_task_retries=0,
         )
 
-
-def _shared_parts(plan: RuntimePlan) -> dict[PartName[Any], type[Any]]:
-    """Return the parts of which the cluster has one."""
-    exporter: dict[PartName[Any], type[Any]] = {} if plan.tracing is None else {EXPORTER: ExporterActor}
-    return {DIRECTORY: DirectoryActor, SCHEDULER: SchedulerActor, **exporter}
+    def _shared_parts(self) -> dict[PartName[Any], Callable[[], ActorHandle[Any]]]:
+        """Return what makes each of the parts of which the cluster has one."""
+        kinds: dict[PartName[Any], type[Any]] = {DIRECTORY: DirectoryActor, SCHEDULER: SchedulerActor}
+        if self._plan.tracing is not None:
+            kinds[EXPORTER] = ExporterActor
+        return {name: partial(self._part, name, kind, movable=True) for name, kind in kinds.items()}
 
 
 def make_root(

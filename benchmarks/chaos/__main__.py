@@ -141,7 +141,7 @@ def _problem_with_roles(roles: Sequence[Role], options: argparse.Namespace) -> s
     """Return why these cannot be hit; empty if they can."""
     allowed = set(SHARES)
     if options.nodes > 1:
-        allowed = set(MACHINE_SHARES)
+        allowed = {*MACHINE_SHARES, Role.HEAD}
     elif options.clusters > 1:
         allowed = {*SHARES, *LEASE_SHARES} - NODE - {Role.TREE, Role.RESTART, Role.STREAMS}
     names = ", ".join(role.value for role in roles if role not in allowed)

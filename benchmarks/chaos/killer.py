@@ -36,7 +36,11 @@ _NETWORKS: Mapping[Role, Sequence[str]] = {
     Role.MACHINE: ("cluster", "database"),
     Role.FROM_DATABASE: ("database",),
     Role.FROM_CLUSTER: ("cluster",),
+    Role.CUT_OFF: ("cluster", "database"),
+    Role.DIRECTORY_FROM_DATABASE: ("database",),
+    Role.HEAD: ("cluster", "database"),
 }
+_POWERLESS = frozenset({Role.MACHINE, Role.HEAD})
 _REQUEST_SECONDS = 3.0
 _REQUEST_TAKES = 0.02
 
@@ -72,7 +76,7 @@ class Killer:
             await self._end_and_start(strike)
             return
         if strike.role in MACHINES and isinstance(self._installation, Machines):
-            self._lose(strike, self._installation.worker(strike.choice))
+            self._lose(strike, self._installation)
             return
         if strike.role is Role.STREAMS:
             self._note(strike, "followed", None)
@@ -93,24 +97,25 @@ class Killer:
         else:
             self._hit(strike, victim, signal.SIGKILL, "killed")
 
-    def _lose(self, strike: Strike, machine: Machine) -> None:
+    def _lose(self, strike: Strike, machines: Machines) -> None:
         """Have a machine lost for a while; one that is lost already is a miss."""
-        if machine.number in self._lost or not machine.processes():
+        machine = machines.victim(strike.role, strike.choice)
+        if machine is None or machine.number in self._lost or not machine.processes():
             self._note(strike, "missed", None)
             return
         networks = _NETWORKS[strike.role]
         for network in networks:
             machine.unplug(network)
-        if strike.role is Role.MACHINE:
-            machine.send(signal.SIGSTOP)
+        if strike.role in _POWERLESS:
+            machines.send(machine, signal.SIGSTOP)
         self._note(strike, "stopped", None, title=f"machine {machine.number}")
-        self._lost[machine.number] = asyncio.create_task(self._bring_back(strike, machine, networks))
+        self._lost[machine.number] = asyncio.create_task(self._bring_back(strike, machines, machine))
 
-    async def _bring_back(self, strike: Strike, machine: Machine, networks: Sequence[str]) -> None:
+    async def _bring_back(self, strike: Strike, machines: Machines, machine: Machine) -> None:
         await asyncio.sleep(strike.hold)
-        if strike.role is Role.MACHINE:
-            machine.send(signal.SIGKILL)
-        for network in networks:
+        if strike.role in _POWERLESS:
+            machines.send(machine, signal.SIGKILL)
+        for network in _NETWORKS[strike.role]:
             machine.plug_in(network)
         self._note(strike, "continued", None, title=f"machine {machine.number}")
         del self._lost[machine.number]

@@ -20,7 +20,8 @@ from typing import Any
 
 import psutil
 
-from benchmarks.chaos.installation import Installation
+from benchmarks.chaos.installation import Installation, title_of
+from benchmarks.chaos.strikes import Role
 from benchmarks.processes import ProcessTree, clean_environment
 
 _CLUSTER, _DATABASE = "10.98.0", "10.98.1"
@@ -32,6 +33,7 @@ _START_AGAIN_SECONDS = 1.0
 _STOP_SECONDS = 90.0
 _POLL_SECONDS = 0.2
 _OWN_FOLDER = ".owlclaw"
+_DIRECTORY = "ray::DirectoryActor"
 FORWARD = """
 import asyncio, sys
 
@@ -124,6 +126,10 @@ class Machine:
         if self.process is None or self.process.poll() is not None:
             return []
         return ProcessTree(psutil.Process(self.process.pid)).processes()
+
+    def runs(self, title: str) -> bool:
+        """Return whether a process of that title is here."""
+        return any(title_of(each).startswith(title) for each in self.processes())
 
     def send(self, number: signal.Signals) -> None:
         """Send all processes a signal."""
@@ -225,10 +231,22 @@ class Machines(Installation):
             each.wait()
         self.machines, self._forwarders = [], []
 
-    def worker(self, choice: float) -> Machine:
-        """Return a machine that is not the head."""
-        workers = self.machines[1:]
+    def victim(self, role: Role, choice: float) -> Machine | None:
+        """Return the machine that a strike of that role hits: one that is not the head, as a rule; None if there is none now."""
+        head, *workers = self.machines
+        if role is Role.HEAD:
+            return head
+        if role is Role.DIRECTORY_FROM_DATABASE:
+            return next((each for each in self.machines if each.runs(_DIRECTORY)), None)
         return workers[int(choice * len(workers))]
+
+    def send(self, machine: Machine, number: signal.Signals) -> None:
+        """Send all processes of a machine a signal, on the head also those of `owlclaw up`."""
+        machine.send(number)
+        if machine is self.machines[0] and self._up is not None and self._up.poll() is None:
+            for each in ProcessTree(psutil.Process(self._up.pid)).processes():
+                with suppress(psutil.NoSuchProcess):
+                    each.send_signal(number)
 
     def _check_life(self) -> None:
         """What ends is started again."""

@@ -61,6 +61,12 @@ class Role(Enum):
     """Such a machine does not reach the database for a while, and it does the others."""
     FROM_CLUSTER = "from_cluster"
     """Such a machine does not reach the others for a while, and it does the database."""
+    CUT_OFF = "cut_off"
+    """Such a machine reaches nobody for a while, and its processes go on."""
+    DIRECTORY_FROM_DATABASE = "directory_from_database"
+    """As FROM_DATABASE, the machine of the Directory, which may be the head."""
+    HEAD = "head"
+    """As MACHINE, the head, with `owlclaw up`."""
 
 
 HUNG = frozenset({Role.HUNG_AGENT, Role.HUNG_PART, Role.HUNG_REPLICA, Role.HUNG_PROXY})
@@ -68,7 +74,9 @@ NODE = frozenset({Role.RAYLET, Role.GCS, Role.DASHBOARD_AGENT})
 """What Ray's node cannot go on without."""
 LEASE = frozenset({Role.HANDOVER, Role.CLUSTER})
 """After these another cluster holds the lease."""
-MACHINES = frozenset({Role.MACHINE, Role.FROM_DATABASE, Role.FROM_CLUSTER})
+MACHINES = frozenset(
+    {Role.MACHINE, Role.FROM_DATABASE, Role.FROM_CLUSTER, Role.CUT_OFF, Role.DIRECTORY_FROM_DATABASE, Role.HEAD}
+)
 HARMLESS = HUNG | MACHINES | {Role.RESTART, Role.STREAMS, Role.HANDOVER}
 """Strikes that kill nobody."""
 SHARES: Mapping[Role, float] = {
@@ -100,6 +108,8 @@ MACHINE_SHARES: Mapping[Role, float] = {
     Role.MACHINE: 5,
     Role.FROM_DATABASE: 5,
     Role.FROM_CLUSTER: 5,
+    Role.CUT_OFF: 3,
+    Role.DIRECTORY_FROM_DATABASE: 3,
     Role.AGENT: 6,
     Role.TOOL_WORKER: 3,
     Role.KEEPER: 4,
@@ -111,7 +121,7 @@ MACHINE_SHARES: Mapping[Role, float] = {
     Role.HUNG_PART: 3,
 }
 """The same for one cluster of several machines."""
-_WEIGHTS = {**MACHINE_SHARES, **SHARES, **LEASE_SHARES}
+_WEIGHTS = {**MACHINE_SHARES, Role.HEAD: 1, **SHARES, **LEASE_SHARES}
 
 
 @dataclass(frozen=True, slots=True)

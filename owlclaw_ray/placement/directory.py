@@ -509,6 +509,7 @@ class Directory:
         finally:
             self._spawning[node_id] -= 1
         if host is None:
+            self._note_nodes()
             self._refill()
         else:
             self._add_host(host)

@@ -12,10 +12,12 @@ from msgspec.structs import replace
 from actors.keeper import KeeperActor
 from owlclaw_ray.domain.ledger import NotedHead
 from owlclaw_ray.errors import StoreUnavailableError
+from owlclaw_ray.placement.lease import GIVE_UP_SECONDS
 from owlclaw_ray.store.command_link import encode
 from owlclaw_ray.store.commands import AppendLedger
 from owlclaw_ray.store.queries import LedgerBreaks, LedgerChains, LedgerFilter, MissingLedgerGuards
 from owlclaw_ray.store.sql.factory import open_store
+from owlclaw_ray.testing.clock import ManualClock
 from tests.actors.plans import plan_in
 from tests.contracts.store_ledger_contract import AGENT, record
 
@@ -169,3 +171,42 @@ async def test_in_a_second_life_it_makes_no_new_store_in_the_place_of_one_that_i
         await keeper.ready()
 
     assert list(tmp_path.rglob("*.db")) == []
+
+
+class Gone:
+    """A root that answers nothing."""
+
+    def __init__(self, *_):
+        self.call = self
+
+    end_hosts = None
+
+
+async def test_a_node_that_the_store_does_not_answer_keeps_nobody_waiting(keeper, monkeypatch):
+    clock = ManualClock()
+    monkeypatch.setattr("actors.keeper.SystemClock", lambda: clock)
+    monkeypatch.setattr("actors.keeper.cluster_name", lambda _: "east")
+    monkeypatch.setattr("actors.keeper.here", lambda: "node_1")
+    monkeypatch.setattr("actors.keeper.NamedActor", Gone)
+    assert await keeper.unrenewed() is None
+    await keeper.ready()
+    assert await keeper.unrenewed() < GIVE_UP_SECONDS
+    cut = asyncio.Event()
+    for name in ("apply", "read", "check_writable"):
+        monkeypatch.setattr(keeper._store, name, lambda *_: cut.wait())
+    questions = [
+        asyncio.create_task(each)
+        for each in (
+            keeper.apply([encode(AppendLedger((record(1),)))]),
+            keeper.read(LedgerFilter(AGENT.tenant)),
+            keeper.ready(),
+        )
+    ]
+
+    await clock.advance(GIVE_UP_SECONDS + 2)
+    answers = await asyncio.gather(*questions, return_exceptions=True)
+
+    assert [str(each) for each in answers] == ["the store has not answered this node for 4 s"] * 3
+    assert await keeper.unrenewed() >= GIVE_UP_SECONDS
+    monkeypatch.undo()
+    cut.set()

@@ -1,13 +1,20 @@
 """What a root tells the parts that it makes, without Ray."""
 
+import asyncio
 import pickle
+from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from actors.root import RootActor
 from owlclaw_ray.configuration.hatchet import TOKEN_VARIABLE
+from owlclaw_ray.placement.lease import GIVE_UP_SECONDS
+from owlclaw_ray.placement.node_fence import NodeCutError
 from owlclaw_ray.settings import load_settings
+from owlclaw_ray.testing.clock import ManualClock
 from serve.runtime_plan import hatchet_plan, plan_of
+from tests.actors.plans import plan_in
 from tests.hatchet_engine.engine import token_for
 
 TOKEN = token_for("https://hatchet.example.org", "engine.example.org:7077")
@@ -34,3 +41,89 @@ async def test_the_engines_token_is_told_to_the_scheduler_alone(told, tmp_path):
 
     assert told.keys() > {"AgentActor", "KeeperActor", "ModelGatewayActor"}
     assert [name for name, arguments in told.items() if TOKEN.encode() in pickle.dumps(arguments)] == ["SchedulerActor"]
+
+
+class Keeper:
+    """Says how old the row of the node is; asked as NamedActor asks."""
+
+    def __init__(self, *_):
+        self.call, self.age = self, lambda: 0.0
+
+    async def unrenewed(self):
+        return self.age()
+
+
+class Births:
+    """Hosts by their names, which come to life at once unless `grown` has something to happen before."""
+
+    def __init__(self, _clock):
+        self.living, self.grown = set(), None
+
+    async def wait_until_alive(self, host_id, _actor, _seconds):
+        self.living.add(host_id)
+        if self.grown is not None:
+            await self.grown()
+
+    def end_now(self, host_id):
+        self.living.discard(host_id)
+
+    async def end(self, host_id, _actor):
+        self.living.discard(host_id)
+
+
+@pytest.fixture
+async def root(told, monkeypatch, tmp_path):
+    """The root of a node with a row in the store, whose time passes as `root._clock` is advanced."""
+    for name, there in {"NamedActor": Keeper, "LivenessMonitor": Births, "SystemClock": ManualClock}.items():
+        monkeypatch.setattr(f"actors.root.{name}", there)
+    monkeypatch.setattr("actors.root.kill", lambda _actor: None)
+    monkeypatch.setattr("actors.root.restarted", lambda: False)
+    monkeypatch.setattr("actors.shared_parts.here", lambda: "node_1")
+    monkeypatch.setattr("actors.shared_parts.registered", never)
+    root = RootActor(replace(plan_in(tmp_path), store_url="postgresql://x"), ())
+    yield root
+    await root.retire()
+
+
+async def never(_actor):
+    """Ray does not answer."""
+    await asyncio.Event().wait()
+
+
+def keeper_of(root):
+    return root._fence.row._ask.__self__
+
+
+async def cut(root):
+    """Have the node not reach the store for as long as it takes to give up."""
+    since = root._clock.monotonic()
+    keeper_of(root).age = lambda: root._clock.monotonic() - since
+    await root._clock.advance(GIVE_UP_SECONDS)
+
+
+async def test_the_hosts_of_a_node_whose_row_cannot_be_renewed_are_ended_and_it_gets_none_until_it_can(root):
+    await root._clock.advance(1)
+    host_id, _ = await root.spawn_host()
+    assert [known for known, _ in await root.hosts()] == [host_id]
+
+    await cut(root)
+
+    assert not root._liveness.living
+    for question in (root.hosts, root.spawn_host):
+        with pytest.raises(NodeCutError):
+            await question()
+
+    keeper_of(root).age = lambda: 0.0
+    await root._clock.advance(1)
+    assert not await root.hosts()
+    await root.spawn_host()
+
+
+async def test_a_host_that_comes_to_life_when_its_node_was_cut_meanwhile_is_ended(root):
+    await root._clock.advance(1)
+    root._liveness.grown = partial(cut, root)
+
+    with pytest.raises(NodeCutError):
+        await root.spawn_host()
+
+    assert not root._liveness.living

@@ -8,6 +8,7 @@ aiosqlite, those switches cost more than the statements). On PostgreSQL it runs 
 from __future__ import annotations
 
 import asyncio
+import socket
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -40,6 +41,15 @@ _POSTGRESQL_SETTINGS = {
 }
 """A node that vanishes inside a transaction says nothing to the server, which would keep its locks for hours: within seconds the
 server ends a session that is idle in a transaction or does not acknowledge, and meanwhile nobody waits for its rows for long."""
+_SOCKET_OPTIONS = {
+    "SO_KEEPALIVE": (socket.SOL_SOCKET, 1),
+    "TCP_KEEPIDLE": (socket.IPPROTO_TCP, 2),
+    "TCP_KEEPINTVL": (socket.IPPROTO_TCP, 1),
+    "TCP_KEEPCNT": (socket.IPPROTO_TCP, 3),
+    "TCP_USER_TIMEOUT": (socket.IPPROTO_TCP, 5_000),
+}
+"""The same from our end, as far as the system has them: a node that is cut off knows it as soon as the server does, and when it reaches
+the server again it makes a new connection instead of waiting for TCP to send once more what was lost on the old one."""
 _WRITING = "owlclaw_writing"
 _PRAGMAS = (
     f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}",
@@ -152,6 +162,8 @@ class PostgresqlDatabase:
             max_overflow=0,
             isolation_level="REPEATABLE READ",
         )
+        for engine in (self._writing, self._reading):
+            event.listen(engine.sync_engine, "connect", _set_socket_options)
         self.engine_dialect: EngineDialect = self._writing.dialect
 
     async def write(self, work: Callable[[Connection, *_Args], _T], *args: *_Args) -> _T:
@@ -168,6 +180,15 @@ class PostgresqlDatabase:
         """As Database.close."""
         await self._writing.dispose()
         await self._reading.dispose()
+
+
+def _set_socket_options(connection: Any, _record: Any) -> None:
+    line = connection.driver_connection._transport.get_extra_info("socket")  # noqa: SLF001 - asyncpg has no public name
+    if line.family == socket.AF_UNIX:
+        return
+    for name, (level, value) in _SOCKET_OPTIONS.items():
+        if hasattr(socket, name):
+            line.setsockopt(level, getattr(socket, name), value)
 
 
 def _transact(engine: Engine, work: Callable[..., _T], args: tuple[Any, ...]) -> _T:

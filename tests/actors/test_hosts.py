@@ -1,0 +1,83 @@
+"""The pool of hosts over the roots of nodes, without Ray."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.hosts import RootedPool
+from actors.nodes import Node
+from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.placement.node_fence import NodeCutError
+
+NODES = ("one", "two")
+
+
+class Root:
+    """Has one host; raises `trouble`, if there is any, instead of an answer."""
+
+    def __init__(self, node_id):
+        self.call, self.node_id, self.trouble = self, node_id, None
+
+    async def hosts(self):
+        if self.trouble is not None:
+            raise self.trouble
+        return ((f"host of {self.node_id}", None),)
+
+    async def spawn_host(self):
+        if self.trouble is not None:
+            raise self.trouble
+        return f"new host of {self.node_id}", None
+
+
+@pytest.fixture
+def roots(monkeypatch):
+    roots = {node_id: Root(node_id) for node_id in NODES}
+    monkeypatch.setattr("actors.hosts.NamedActor", lambda _part, _namespace, node_id: roots[node_id])
+    monkeypatch.setattr("actors.hosts.named", lambda _: [{f"root@{node_id}" for node_id in NODES}])
+    monkeypatch.setattr("actors.hosts.living_nodes", lambda: tuple(Node(each, each, frozenset()) for each in NODES))
+    return roots
+
+
+@pytest.fixture
+async def pool(roots):
+    pool = RootedPool("owlclaw", 1.0)
+    await pool.living()
+    return pool
+
+
+async def names(pool):
+    return {host.host_id for host in await pool.living()}
+
+
+async def test_a_node_that_refuses_a_host_because_it_does_not_reach_the_store_is_left_out_until_it_tells_of_its_hosts(
+    pool, roots
+):
+    roots["two"].trouble = NodeCutError("cut")
+    with pytest.raises(NodeCutError):
+        await pool.spawn("two")
+    assert pool.nodes.keys() == {"one"}
+    assert await names(pool) == {"host of one"}
+    assert pool.nodes.keys() == {"one"}
+
+    roots["two"].trouble = None
+    assert await names(pool) == {"host of one", "host of two"}
+
+    assert pool.nodes.keys() == {"one", "two"}
+
+
+async def test_a_node_that_says_of_its_hosts_that_it_does_not_reach_the_store_is_left_out(pool, roots):
+    roots["two"].trouble = NodeCutError("cut")
+
+    assert await names(pool) == {"host of one"}
+
+    assert pool.nodes.keys() == {"one"}
+
+
+async def test_a_node_whose_root_is_being_restarted_stays_among_the_nodes(pool, roots):
+    roots["two"].trouble = RuntimeUnavailableError("being restarted")
+
+    assert await names(pool) == {"host of one"}
+    with pytest.raises(RuntimeUnavailableError):
+        await pool.spawn("two")
+
+    assert pool.nodes.keys() == {"one", "two"}
