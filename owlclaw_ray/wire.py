@@ -15,6 +15,9 @@ from typing import Annotated, Any, Literal, NotRequired, TypeAlias, get_args
 from msgspec import Meta
 from typing_extensions import TypedDict
 
+from owlclaw_ray.domain.access_key import DEFAULT_DAYS as DEFAULT_KEY_DAYS
+from owlclaw_ray.domain.access_key import MAX_DAYS as MAX_KEY_DAYS
+from owlclaw_ray.domain.access_key import MAX_NAME as MAX_KEY_NAME
 from owlclaw_ray.domain.agent import AGENT_ID
 from owlclaw_ray.domain.callback import MAX_URL
 from owlclaw_ray.domain.schedule import (
@@ -59,7 +62,7 @@ EventKind: TypeAlias = Literal[
     "run_finished",
 ]
 LedgerKind: TypeAlias = Literal[
-    "trigger", "run", "model_call", "tool_call", "approval", "memory", "decision", "visibility", "warning"
+    "trigger", "run", "model_call", "tool_call", "approval", "memory", "decision", "visibility", "access", "warning"
 ]
 BreakKind: TypeAlias = Literal["changed", "removed", "inserted", "moved"]
 ApprovalStatus: TypeAlias = Literal["pending", "allowed", "denied", "expired", "withdrawn"]
@@ -819,6 +822,125 @@ class DecisionRequest(TypedDict):
             _checked_later("all arguments of the call, as the tool takes them", additionalProperties=True),
         ]
     ]
+
+
+class AccessKey(TypedDict):
+    """An access key, without its secret. `agents`: patterns of the agents that it is for; empty: all of the tenant."""
+
+    key_id: str
+    tenant: str
+    name: str
+    scopes: list[str]
+    agents: list[str]
+    created_at: str
+    created_by: str
+    expires_at: str
+    previous_until: str | None
+    """Until when the secret before the last rotation is valid, too."""
+    last_used_at: str | None
+    """To a minute or so."""
+    revoked_at: str | None
+
+
+class AccessKeys(TypedDict):
+    """Access keys, by id."""
+
+    keys: list[AccessKey]
+    next_after: str | None
+
+
+class IssuedKey(TypedDict):
+    """An access key with its text, which is told once."""
+
+    key: str
+    """What the header `Authorization: Bearer …` takes."""
+    about: AccessKey
+
+
+class KeyRequest(TypedDict):
+    """A new access key: `name` says who has it, `scopes` are scopes or roles, `agents` patterns such as `agent:trader:*`, `days` how
+    long it is valid, `tenant` another tenant that it is for.
+    """
+
+    name: Annotated[str, _text(f"1 to {MAX_KEY_NAME} printable characters", MAX_KEY_NAME, 1)]
+    scopes: Annotated[
+        list[Annotated[str, _text("a scope such as runs:read, or a role", 64, 1)]],
+        Meta(min_length=1, max_length=50, description="a list of 1 to 50 scopes such as runs:read, or roles"),
+    ]
+    agents: NotRequired[
+        Annotated[
+            list[Annotated[str, _text("a pattern such as agent:trader:*", 250, 1)]],
+            Meta(max_length=50, description="a list of up to 50 patterns such as agent:trader:*"),
+        ]
+    ]
+    days: NotRequired[
+        Annotated[
+            float,
+            Meta(
+                gt=0,
+                le=MAX_KEY_DAYS,
+                description=f"days, over 0 and up to {MAX_KEY_DAYS}",
+                extra_json_schema={"default": DEFAULT_KEY_DAYS},
+            ),
+        ]
+    ]
+    tenant: NotRequired[Annotated[str, _text("a tenant's id", MAX_ID, 1)]]
+
+
+class KeyRotation(TypedDict):
+    """For how many seconds the secret before stays valid."""
+
+    grace_seconds: NotRequired[
+        Annotated[
+            float,
+            Meta(ge=0, le=2_592_000, description="seconds, 0 to 2592000", extra_json_schema={"default": 0}),
+        ]
+    ]
+
+
+TenantStatus: TypeAlias = Literal["active", "suspended"]
+
+
+class Tenant(TypedDict):
+    """Who shares the runtime. `weight`: its share of what is scarce, beside the weights of the others."""
+
+    tenant: str
+    name: str
+    status: TenantStatus
+    weight: int
+    created_at: str
+    created_by: str
+
+
+class Tenants(TypedDict):
+    """Tenants, by id."""
+
+    tenants: list[Tenant]
+    next_after: str | None
+
+
+_TenantName: TypeAlias = Annotated[str, _text(f"1 to {MAX_KEY_NAME} printable characters", MAX_KEY_NAME, 1)]
+_Weight: TypeAlias = Annotated[
+    int, Meta(ge=1, le=1_000, description="a whole number from 1 to 1000", extra_json_schema={"default": 1})
+]
+
+
+class TenantRequest(TypedDict):
+    """A new tenant."""
+
+    tenant: Annotated[
+        str, _text("1 to 63 of a-z, 0-9 and '-', not '-' at its ends", 63, 1, r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
+    ]
+    name: NotRequired[_TenantName]
+    weight: NotRequired[_Weight]
+
+
+class TenantChange(TypedDict):
+    """What is to be another of a tenant; what is left out stays."""
+
+    name: NotRequired[_TenantName]
+    weight: NotRequired[_Weight]
+    status: NotRequired[Annotated[TenantStatus, _one_of(TenantStatus)]]
 
 
 class LeftOutTool(TypedDict):

@@ -88,6 +88,10 @@ SCHEMAS: Mapping[str, JsonObject] = {
             wire.BackfillRequest,
             wire.MemoryRequest,
             wire.ArchiveRequest,
+            wire.KeyRequest,
+            wire.KeyRotation,
+            wire.TenantRequest,
+            wire.TenantChange,
         )
     },
     "BatchRequest": _batch(),

@@ -26,7 +26,9 @@ from owlclaw_ray.errors import (
     CallbackRefusedError,
     ConfigurationError,
     DefinitionError,
+    ForbiddenError,
     IdempotencyConflictError,
+    InvalidAccessError,
     MemoryChangedError,
     MemoryTextChangedError,
     MemoryTooLargeError,
@@ -45,6 +47,7 @@ from owlclaw_ray.errors import (
     StoreUnavailableError,
     ToolArgumentsError,
     TooManySchedulesError,
+    UnauthenticatedError,
     UnknownAgentError,
     UserError,
     WebhookRefusedError,
@@ -153,6 +156,18 @@ _RULES: Mapping[type[Exception], _ProblemRule] = {
         lambda e: {"kind": e.kind, "id": e.id, "settled_status": e.status, "why": e.why},
     ),
     BudgetExhaustedError: _ProblemRule(409, "budget-exhausted", "The budget is exhausted"),
+    UnauthenticatedError: _ProblemRule(
+        401, "unauthenticated", "A valid key is needed", headers={"WWW-Authenticate": 'Bearer realm="owlclaw"'}
+    ),
+    ForbiddenError: _ProblemRule(
+        403, "forbidden", "The principal may not do that", lambda e: {"scope": e.scope} if e.scope else {}
+    ),
+    InvalidAccessError: _ProblemRule(
+        422,
+        "invalid-access",
+        "There can be no such key or tenant",
+        lambda e: {"problems": listed([Problem(f"body.{e.field}", e.problem, e.fix)])},
+    ),
     WebhookRefusedError: _ProblemRule(
         401, "webhook-refused", "The webhook's signature is not valid", lambda e: {"source": e.source}
     ),

@@ -11,6 +11,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.domain.principal import SCOPES
 from owlclaw_ray.runtime.api import Runtime
 from serve.body_schemas import SCHEMAS, reference
 from serve.problems import PROBLEM_JSON, TYPE_PREFIX
@@ -19,11 +20,16 @@ from serve.request_bodies import checked
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Awaitable[Response]])
 _ROUTES: dict[Callable[..., object], partial[None]] = {}
 """Of each operation's function, what adds its route to a router, but for the bound function."""
+PUBLIC = ""
+"""The scope of operations that need no principal: probes, and webhooks, which are signed."""
+SECURITY_SCHEME = "key"
+"""In the OpenAPI document."""
 JSON_BODY = (400, 408, 413)
 """Statuses of every operation that takes a JSON body."""
 _PROBLEMS = {
     400: ("malformed-json", "the body is not JSON: unexpected character at line 1, column 14"),
-    401: ("webhook-refused", "webhook of 'github' refused: the signature does not match"),
+    401: ("unauthenticated", "this server needs a key: send the header Authorization: Bearer owl_…"),
+    403: ("forbidden", "key:4fT0aQ1z (ci) has no scope runs:write"),
     404: ("not-found", "there is no run 'run_01kaexample'"),
     408: ("body-timeout", "the body was not received within 30 seconds (http.body_timeout_seconds)"),
     409: ("definition-error", "agents/assistant/SOUL.md: is empty (write who the agent is)"),
@@ -62,15 +68,28 @@ class Resource:
 
 
 def operation(
-    route: str, summary: str, answers: Mapping[int, JsonObject], *problems: int, extra: JsonObject | None = None
+    route: str,
+    scope: str,
+    summary: str,
+    answers: Mapping[int, JsonObject],
+    *problems: int,
+    extra: JsonObject | None = None,
 ) -> Callable[[_Endpoint], _Endpoint]:
     """Return what marks a function as the operation of its name, with its docstring as its description.
 
-    `route`: method and path. `answers`: the first status is the usual one. `problems`: statuses besides those of every operation below
-    /v1. `extra`: what the document says of parameters and of the body that the function reads itself.
+    `route`: method and path. `scope`: what a principal must have, or PUBLIC. `answers`: the first status is the usual one.
+    `problems`: statuses besides those of every operation below /v1. `extra`: what the document says of parameters and of the body that
+    the function reads itself.
     """
     method, path = route.split()
-    statuses = {*problems, *((422, 500, 503) if path.startswith("/v1/") else ())}
+    if scope != PUBLIC and scope not in SCOPES:
+        raise ValueError(f"{route}: {scope!r} is no scope")
+    statuses = {
+        *problems,
+        *((422, 500, 503) if path.startswith("/v1/") else ()),
+        *(() if scope == PUBLIC else (401, 403)),
+    }
+    security = [] if scope == PUBLIC else [{SECURITY_SCHEME: [scope]}]
 
     def mark(endpoint: _Endpoint) -> _Endpoint:
         _ROUTES[endpoint] = partial(
@@ -82,7 +101,7 @@ def operation(
             status_code=next(iter(answers)),
             response_model=None,
             responses={status: _problem(status) for status in sorted(statuses)} | dict(answers),
-            openapi_extra=extra,
+            openapi_extra={**(extra or {}), "security": security},
         )
         return endpoint
 

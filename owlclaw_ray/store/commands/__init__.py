@@ -11,6 +11,16 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from owlclaw_ray.store.commands.access import (
+    KeyChanged,
+    KeyStored,
+    KeyUseNoted,
+    NoteKeyUse,
+    PutKey,
+    PutTenant,
+    TenantChanged,
+    TenantStored,
+)
 from owlclaw_ray.store.commands.approvals import (
     ApprovalClosed,
     ApprovalSettled,
@@ -162,6 +172,9 @@ Command: TypeAlias = (
     | JoinNode
     | HoldNode
     | MarkNode
+    | PutKey
+    | NoteKeyUse
+    | PutTenant
 )
 
 Outcome: TypeAlias = (
@@ -178,6 +191,11 @@ Outcome: TypeAlias = (
     | NodeLost
     | NodeMarked
     | NodeChanged
+    | KeyStored
+    | KeyChanged
+    | KeyUseNoted
+    | TenantStored
+    | TenantChanged
     | RunClaimed
     | NothingQueued
     | StaleEpoch
@@ -273,6 +291,9 @@ __all__ = [
     "IdempotencyConflict",
     "IdleHeartbeat",
     "JoinNode",
+    "KeyChanged",
+    "KeyStored",
+    "KeyUseNoted",
     "LeaseElsewhere",
     "LeaseHeld",
     "LeaseReleased",
@@ -287,6 +308,7 @@ __all__ = [
     "NodeLost",
     "NodeMarked",
     "NodeState",
+    "NoteKeyUse",
     "NothingQueued",
     "OldArtifact",
     "OnStandby",
@@ -294,7 +316,9 @@ __all__ = [
     "PauseSchedule",
     "PutArtifact",
     "PutArtifactPart",
+    "PutKey",
     "PutTask",
+    "PutTenant",
     "QueueFull",
     "ReceiveDelivery",
     "ReleaseAgent",
@@ -319,6 +343,8 @@ __all__ = [
     "SubmitRun",
     "TaskChanged",
     "TaskStored",
+    "TenantChanged",
+    "TenantStored",
     "TooManySchedules",
     "WebhooksForgotten",
 ]
