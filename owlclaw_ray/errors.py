@@ -22,6 +22,7 @@ OwlClawError
 │   ├── SettledError          a delivery or callback cannot be repeated, as it stands
 │   ├── UnauthenticatedError  nobody knows who asks: no key, or one that is not valid
 │   ├── ForbiddenError        who asks is known, and may not
+│   ├── AccessConflictError   the tenant is there already, or the key revoked
 │   └── InvalidAccessError    there can be no such key, scope, pattern or tenant
 ├── RetryableError            the same request may succeed later
 │   ├── AgentBusyError        a trigger asked to be refused while its agent has runs
@@ -138,6 +139,10 @@ class ForbiddenError(UserError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (str(self), self.scope))
+
+
+class AccessConflictError(UserError):
+    """There is such a tenant already, or the key is revoked."""
 
 
 class InvalidAccessError(UserError):

@@ -17,9 +17,9 @@ from typing_extensions import TypedDict
 
 from owlclaw_ray.domain.access_key import DEFAULT_DAYS as DEFAULT_KEY_DAYS
 from owlclaw_ray.domain.access_key import MAX_DAYS as MAX_KEY_DAYS
-from owlclaw_ray.domain.access_key import MAX_NAME as MAX_KEY_NAME
 from owlclaw_ray.domain.agent import AGENT_ID
 from owlclaw_ray.domain.callback import MAX_URL
+from owlclaw_ray.domain.principal import ALL, MAX_NAME, PATTERN, ROLES, SCOPES, TENANT_ID
 from owlclaw_ray.domain.schedule import (
     MAX_DELAY_SECONDS,
     MAX_FOCUS,
@@ -28,6 +28,7 @@ from owlclaw_ray.domain.schedule import (
     MIN_INTERVAL_SECONDS,
 )
 from owlclaw_ray.domain.score import LARGEST, MAX_COMMENT_CHARACTERS, MAX_NAME_CHARACTERS, MAX_WORD_CHARACTERS
+from owlclaw_ray.domain.text import NAME, UNSEEN
 from owlclaw_ray.domain.trigger import (
     HIGHEST_PRIORITY,
     LOWEST_PRIORITY,
@@ -82,15 +83,12 @@ NO_NUL = r"^[^\u0000]*$"
 _SPACES = r"\s\u001c-\u001f\u0085\ufeff"
 """What Python or ECMAScript counts as blank."""
 _NOT_BLANK = rf"^[^\u0000]*[^\u0000{_SPACES}][^\u0000]*$"
-_UNSEEN = (
-    r"\u0000-\u001f\u007f-\u00a0\u00ad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000"
-    r"\ue000-\uf8ff\ufeff\ufff9-\ufffb"
-)
-"""Controls, blanks of other kinds, and what has no look or an agreed one only."""
-_WORD = f"[^ ,{_UNSEEN}]+"
+_WORD = f"[^ ,{UNSEEN}]+"
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 AGENT_PATTERN = "^" + AGENT_ID.pattern.replace(r"\w", r"\p{L}\p{N}_") + "$"
 """What AgentRef.parse takes, as ECMAScript writes it."""
+AGENTS_PATTERN = "^" + PATTERN.replace(r"\w", r"\p{L}\p{N}_") + "$"
+"""What a key may be narrowed to, as ECMAScript writes it."""
 MAX_ID = 200
 MAX_BATCH = 500
 MAX_ARCHIVED = 1_000
@@ -150,6 +148,11 @@ _Content: TypeAlias = Annotated[
 _Tags: TypeAlias = Annotated[
     list[Annotated[str, _text("one line without a comma", 64, 1, f"^{_WORD}( +{_WORD})*$")]],
     Meta(max_length=10, description="up to 10 texts of 1 to 64 characters in one line, without a comma"),
+]
+
+
+_Name: TypeAlias = Annotated[
+    str, _text(f"one line of 1 to {MAX_NAME} characters, no blank at its ends", MAX_NAME, 1, f"^{NAME}$")
 ]
 
 
@@ -862,14 +865,16 @@ class KeyRequest(TypedDict):
     long it is valid, `tenant` another tenant that it is for.
     """
 
-    name: Annotated[str, _text(f"1 to {MAX_KEY_NAME} printable characters", MAX_KEY_NAME, 1)]
+    name: _Name
     scopes: Annotated[
-        list[Annotated[str, _text("a scope such as runs:read, or a role", 64, 1)]],
+        list[
+            Annotated[str, _checked_later("a scope such as runs:read, or a role", enum=[*ROLES, ALL, *sorted(SCOPES)])]
+        ],
         Meta(min_length=1, max_length=50, description="a list of 1 to 50 scopes such as runs:read, or roles"),
     ]
     agents: NotRequired[
         Annotated[
-            list[Annotated[str, _text("a pattern such as agent:trader:*", 250, 1)]],
+            list[Annotated[str, _checked_later("a pattern such as agent:trader:*", pattern=AGENTS_PATTERN)]],
             Meta(max_length=50, description="a list of up to 50 patterns such as agent:trader:*"),
         ]
     ]
@@ -884,7 +889,7 @@ class KeyRequest(TypedDict):
             ),
         ]
     ]
-    tenant: NotRequired[Annotated[str, _text("a tenant's id", MAX_ID, 1)]]
+    tenant: NotRequired[Annotated[str, _text("a tenant's id", 63, 1, f"^{TENANT_ID}$")]]
 
 
 class KeyRotation(TypedDict):
@@ -919,7 +924,6 @@ class Tenants(TypedDict):
     next_after: str | None
 
 
-_TenantName: TypeAlias = Annotated[str, _text(f"1 to {MAX_KEY_NAME} printable characters", MAX_KEY_NAME, 1)]
 _Weight: TypeAlias = Annotated[
     int, Meta(ge=1, le=1_000, description="a whole number from 1 to 1000", extra_json_schema={"default": 1})
 ]
@@ -928,17 +932,15 @@ _Weight: TypeAlias = Annotated[
 class TenantRequest(TypedDict):
     """A new tenant."""
 
-    tenant: Annotated[
-        str, _text("1 to 63 of a-z, 0-9 and '-', not '-' at its ends", 63, 1, r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
-    ]
-    name: NotRequired[_TenantName]
+    tenant: Annotated[str, _text("1 to 63 of a-z, 0-9 and '-', not '-' at its ends", 63, 1, f"^{TENANT_ID}$")]
+    name: NotRequired[_Name]
     weight: NotRequired[_Weight]
 
 
 class TenantChange(TypedDict):
     """What is to be another of a tenant; what is left out stays."""
 
-    name: NotRequired[_TenantName]
+    name: NotRequired[_Name]
     weight: NotRequired[_Weight]
     status: NotRequired[Annotated[TenantStatus, _one_of(TenantStatus)]]
 

@@ -70,6 +70,7 @@ class KeyRoutes(Resource):
         {200: _ISSUED},
         *JSON_BODY,
         404,
+        409,
         extra=body(wire.KeyRotation, required=False),
     )
     async def rotate_key(self, request: Request, key_id: KeyIdPath) -> Response:

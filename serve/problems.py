@@ -20,6 +20,7 @@ from starlette.responses import Response
 from owlclaw_ray.domain.agent import InvalidAgentNameError
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import (
+    AccessConflictError,
     AgentBusyError,
     AlreadyDecidedError,
     BudgetExhaustedError,
@@ -162,6 +163,7 @@ _RULES: Mapping[type[Exception], _ProblemRule] = {
     ForbiddenError: _ProblemRule(
         403, "forbidden", "The principal may not do that", lambda e: {"scope": e.scope} if e.scope else {}
     ),
+    AccessConflictError: _ProblemRule(409, "access-conflict", "The key or tenant is not as it would have to be"),
     InvalidAccessError: _ProblemRule(
         422,
         "invalid-access",

@@ -46,6 +46,7 @@ class TenantRoutes(Resource):
         "Make a tenant",
         {201: answer("It is there", wire.Tenant)},
         *JSON_BODY,
+        409,
         extra=body(wire.TenantRequest),
     )
     async def create_tenant(self, request: Request) -> Response:

@@ -10,9 +10,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from owlclaw_ray.access.records import access_record
-from owlclaw_ray.domain.access_key import DEFAULT_DAYS, MAX_DAYS, MAX_NAME, AccessKey, make_key, make_secret
-from owlclaw_ray.domain.principal import OF_OPERATORS, Principal, parse_patterns, parse_scopes
-from owlclaw_ray.errors import InvalidAccessError, NotFoundError, StoreUnavailableError
+from owlclaw_ray.domain.access_key import DEFAULT_DAYS, MAX_DAYS, AccessKey, make_key, make_secret
+from owlclaw_ray.domain.principal import OF_OPERATORS, Principal, check_name, parse_patterns, parse_scopes
+from owlclaw_ray.errors import AccessConflictError, InvalidAccessError, NotFoundError, StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, IdSource, KeyId, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.api import Store
@@ -59,10 +59,7 @@ class AccessKeys:
         patterns = parse_patterns(request.agents, scopes)
         if not 0 < request.days <= MAX_DAYS:
             raise InvalidAccessError("days", f"is {request.days:g}", f"more than 0, at most {MAX_DAYS:,}")
-        if not request.name.strip() or len(request.name) > MAX_NAME or not request.name.isprintable():
-            raise InvalidAccessError(
-                "name", "is no name", f"1 to {MAX_NAME} printable characters that say who has the key"
-            )
+        check_name(request.name)
         if tenant != by.tenant:
             by.require("tenants:admin")
             if tenant != DEFAULT_TENANT and await self._store.read(TenantById(tenant)) is None:
@@ -77,7 +74,7 @@ class AccessKeys:
             key = AccessKey(
                 key_id,
                 tenant,
-                request.name.strip(),
+                request.name,
                 secret_hash,
                 tuple(sorted(scopes)),
                 patterns,
@@ -101,7 +98,7 @@ class AccessKeys:
         return found
 
     async def rotate(self, by: Principal, key_id: KeyId, grace_seconds: float) -> IssuedKey:
-        """Give a key a new secret; the old one stays valid for the grace. Raises as `create`, and InvalidAccessError for one that is
+        """Give a key a new secret; the old one stays valid for the grace. Raises as `create`, and AccessConflictError for one that is
         revoked.
         """
         if not 0 <= grace_seconds <= MAX_GRACE_SECONDS:
@@ -109,7 +106,7 @@ class AccessKeys:
         for _ in range(_RACES):
             seen = await self._changeable(by, key_id)
             if seen.revoked_at is not None:
-                raise InvalidAccessError("key", f"{key_id} is revoked", "create another one")
+                raise AccessConflictError(f"key {key_id} is revoked: create another one")
             text, secret_hash = make_secret(key_id, self._random)
             until = self._clock.now() + timedelta(seconds=grace_seconds)
             key = replace(seen, secret_hash=secret_hash, previous_hash=seen.secret_hash, previous_until=until)

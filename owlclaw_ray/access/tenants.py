@@ -8,9 +8,9 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from owlclaw_ray.access.records import access_record
-from owlclaw_ray.domain.principal import Principal, parse_tenant
-from owlclaw_ray.domain.tenant import MAX_NAME, MAX_WEIGHT, Tenant, TenantStatus
-from owlclaw_ray.errors import InvalidAccessError, NotFoundError, StoreUnavailableError
+from owlclaw_ray.domain.principal import Principal, check_name, parse_tenant
+from owlclaw_ray.domain.tenant import MAX_WEIGHT, Tenant, TenantStatus
+from owlclaw_ray.errors import AccessConflictError, InvalidAccessError, NotFoundError, StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, IdSource, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.api import Store
@@ -35,12 +35,14 @@ class Tenants:
         self._store, self._clock, self._ids = store, clock, ids
 
     async def create(self, by: Principal, tenant: str, name: str = "", weight: int = 1) -> Tenant:
-        """Make a tenant. Raises InvalidAccessError, if there is one of that id too, ForbiddenError, StoreUnavailableError."""
+        """Make a tenant. Raises AccessConflictError if there is one of that id, InvalidAccessError, ForbiddenError, and
+        StoreUnavailableError.
+        """
         by.require("tenants:admin")
         made = Tenant(parse_tenant(tenant), name or tenant, self._clock.now(), str(by), weight=weight)
         _check(made)
         if made.tenant == DEFAULT_TENANT or not await self._put(by, made, None, "tenant_created"):
-            raise InvalidAccessError("tenant", f"there is one called {tenant!r}", "take another id")
+            raise AccessConflictError(f"there is a tenant {tenant!r}: take another id")
         return made
 
     async def tenants(self, after: str = "", limit: int = 1_000) -> Sequence[Tenant]:
@@ -86,7 +88,6 @@ class Tenants:
 
 
 def _check(tenant: Tenant) -> None:
-    if not tenant.name.strip() or len(tenant.name) > MAX_NAME or not tenant.name.isprintable():
-        raise InvalidAccessError("name", "is no name", f"1 to {MAX_NAME} printable characters")
+    check_name(tenant.name)
     if not 1 <= tenant.weight <= MAX_WEIGHT:
         raise InvalidAccessError("weight", f"is {tenant.weight}", f"1 to {MAX_WEIGHT:,}")

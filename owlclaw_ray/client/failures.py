@@ -12,6 +12,7 @@ import orjson
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import (
+    AccessConflictError,
     AgentBusyError,
     AlreadyDecidedError,
     BudgetExhaustedError,
@@ -90,6 +91,7 @@ _TYPED: Mapping[str, Callable[[JsonObject], OwlClawError]] = {
     "memory-too-large": lambda problem: MemoryTooLargeError(problem["size_bytes"], problem["limit_bytes"]),
     "unauthenticated": lambda problem: UnauthenticatedError(problem["detail"]),
     "forbidden": lambda problem: ForbiddenError(problem["detail"], problem.get("scope", "")),
+    "access-conflict": lambda problem: AccessConflictError(problem["detail"]),
     "invalid-access": lambda problem: _invalid_access(**problem["problems"][0]),
     "already-decided": lambda problem: AlreadyDecidedError(problem["approval_id"], problem["approval_status"]),
     "invalid-schedule": lambda problem: ScheduleError(

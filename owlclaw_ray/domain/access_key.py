@@ -28,7 +28,6 @@ _SECRET_BYTES, _SECRET_CHARACTERS, _ID_CHARACTERS, _CHECK_CHARACTERS = 32, 43, 8
 DEFAULT_DAYS = 90
 """How long a key is valid unless something else is said."""
 MAX_DAYS = 3_650
-MAX_NAME = 100
 
 
 class AccessKey(Struct, frozen=True):

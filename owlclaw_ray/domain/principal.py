@@ -13,7 +13,8 @@ from enum import Enum
 
 from msgspec import Struct
 
-from owlclaw_ray.domain.agent import AGENT_ID, AgentRef
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.text import NAME
 from owlclaw_ray.errors import ForbiddenError, InvalidAccessError
 from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 
@@ -32,6 +33,7 @@ VERBS: Mapping[str, tuple[str, ...]] = {
 }
 """The verbs of each resource. `webhooks`: what comes in, and the callbacks that go out. `system`: nodes, MCP servers and metrics."""
 ALL = "*"
+MAX_NAME = 100
 OF_OPERATORS = frozenset({"tenants", "system"})
 """Resources that belong to no tenant: they are for principals of the default tenant."""
 WITHOUT_AGENTS = frozenset({"secrets", "keys", "tenants", "system"})
@@ -48,7 +50,11 @@ ROLES: Mapping[str, frozenset[str]] = {
     "admin": frozenset({ALL}),
 }
 """Named sets of scopes."""
-_TENANT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+TENANT_ID = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+"""A regular expression: what a host could be called, too."""
+PATTERN = r"agent:(\*|[a-z0-9][a-z0-9_-]{0,63}(\*|:\*|:[\w.@=+-]{1,128}\*?)?)"
+"""A regular expression, of Python."""
+_PATTERN = re.compile(PATTERN)
 
 
 class PrincipalKind(Enum):
@@ -143,8 +149,7 @@ def parse_scopes(given: Sequence[str]) -> frozenset[str]:
 def parse_patterns(given: Sequence[str], scopes: Collection[str]) -> tuple[str, ...]:
     """Return the patterns without repetitions; raises InvalidAccessError if one is none, or beside scopes that know no agents."""
     for each in given:
-        kind, _, agent = each.partition(":")
-        if kind != "agent" or not (agent == ALL or AGENT_ID.fullmatch(agent.removesuffix(ALL).removesuffix(":"))):
+        if not _PATTERN.fullmatch(each):
             right = "agent:trader for one agent, agent:trader:* for all whose ids begin like that"
             raise InvalidAccessError("agents", f"{each!r} is no pattern", right)
     beside = sorted(scope for scope in scopes if scope == ALL or scope.partition(":")[0] in WITHOUT_AGENTS)
@@ -155,9 +160,15 @@ def parse_patterns(given: Sequence[str], scopes: Collection[str]) -> tuple[str, 
     return tuple(dict.fromkeys(given))
 
 
+def check_name(given: str) -> None:
+    """Raise InvalidAccessError unless it is a name that people can read: of a key, or of a tenant."""
+    if len(given) > MAX_NAME or not re.fullmatch(NAME, given):
+        raise InvalidAccessError("name", "is no name", f"one line of 1 to {MAX_NAME} characters, no blank at its ends")
+
+
 def parse_tenant(given: str) -> TenantId:
     """Return the id of a tenant; raises InvalidAccessError if no tenant can have it."""
-    if not _TENANT.fullmatch(given):
+    if not re.fullmatch(TENANT_ID, given):
         raise InvalidAccessError("tenant", f"{given!r} is no id", "1 to 63 of a-z, 0-9 and '-', not '-' at its ends")
     return TenantId(given)
 

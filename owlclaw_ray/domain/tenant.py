@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from owlclaw_ray.ids import TenantId
 
-MAX_NAME = 100
 MAX_WEIGHT = 1_000
 """Of a tenant's share; the least is 1."""
 

@@ -105,7 +105,9 @@ class AccessContract:
         assert await store.read(KeysOfTenant(DEFAULT_TENANT, "a2345678")) == keys[2:]
         assert await store.read(KeysOfTenant(ACME)) == [theirs]
 
-    async def test_of_two_who_change_a_tenant_that_both_have_seen_the_second_changes_nothing(self, store: Store) -> None:
+    async def test_of_two_who_change_a_tenant_that_both_have_seen_the_second_changes_nothing(
+        self, store: Store
+    ) -> None:
         suspended = replace(TENANT, status=TenantStatus.SUSPENDED)
 
         assert await one(store, PutTenant(TENANT, None, (record("rec_1", ACME),))) == TenantStored()

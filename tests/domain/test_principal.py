@@ -100,7 +100,9 @@ def test_refusals_say_who_lacks_what():
 
 
 SETS = st.frozensets(st.sampled_from([*sorted(SCOPES), ALL]), max_size=6)
-PATTERNS = st.lists(st.sampled_from(["agent:*", "agent:a", "agent:a*", "agent:a:*", "agent:a:b", "agent:b"]), max_size=3)
+PATTERNS = st.lists(
+    st.sampled_from(["agent:*", "agent:a", "agent:a*", "agent:a:*", "agent:a:b", "agent:b"]), max_size=3
+)
 AGENTS = [AgentRef.parse(each) for each in ("a", "ab", "a:b", "a:bc", "b", "c")]
 
 
@@ -139,7 +141,9 @@ def test_what_is_no_scope_is_refused_with_those_that_are(scopes):
         parse_scopes(scopes)
 
 
-@pytest.mark.parametrize("pattern", ["trader", "agent:", "agent:Trader", "agent:a b", "run:*", "agent:**", "agent:a*b", "*"])
+@pytest.mark.parametrize(
+    "pattern", ["trader", "agent:", "agent:Trader", "agent:a b", "run:*", "agent:**", "agent:a*b", "*"]
+)
 def test_what_is_no_pattern_is_refused_with_what_is(pattern):
     with pytest.raises(InvalidAccessError, match=r"^agents: .*agent:trader"):
         parse_patterns([pattern], ["runs:read"])
@@ -156,5 +160,5 @@ def test_patterns_are_refused_beside_scopes_that_know_no_agents():
 def test_a_tenant_has_an_id_that_any_host_could_have():
     assert parse_tenant("acme-2") == "acme-2"
     for wrong in ("", "Acme", "-a", "a-", "a_b", "a/b", "..", "ä", "a" * 64, "a\n"):
-        with pytest.raises(InvalidAccessError, match="^tenant: "):
+        with pytest.raises(InvalidAccessError, match=r"^tenant: "):
             parse_tenant(wrong)
