@@ -21,7 +21,7 @@ OwlClawError
 │   ├── WebhookUnmappedError  a webhook is signed rightly, and no trigger can be made of it
 │   ├── SettledError          a delivery or callback cannot be repeated, as it stands
 │   ├── UnauthenticatedError  nobody knows who asks: no key, or one that is not valid
-│   ├── ForbiddenError        who asks is known, and may not
+│   ├── AccessDeniedError     who asks is known, and may not
 │   ├── AccessConflictError   the tenant is there already, or the key revoked
 │   └── InvalidAccessError    there can be no such key, scope, pattern or tenant
 ├── RetryableError            the same request may succeed later
@@ -130,7 +130,7 @@ class UnauthenticatedError(UserError):
     """The request has no key, or one that is not valid. Why a key is refused is for its tenant's ledger, not for who has it."""
 
 
-class ForbiddenError(UserError):
+class AccessDeniedError(UserError):
     """The principal may not do that. `scope`: what it lacks; empty if it is narrowed to other agents."""
 
     def __init__(self, message: str, scope: str = "") -> None:

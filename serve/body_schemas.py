@@ -91,9 +91,9 @@ SCHEMAS: Mapping[str, JsonObject] = {
             wire.KeyRequest,
             wire.KeyRotation,
             wire.TenantRequest,
-            wire.TenantChange,
         )
     },
+    "TenantChange": _schema(wire.TenantChange) | {"minProperties": 1},
     "BatchRequest": _batch(),
     **_decisions(),
     **_schedules(),

@@ -50,7 +50,7 @@ def tenant_of(request: Request) -> TenantId:
 
 
 def agent_of(request: Request, agent: str) -> AgentRef:
-    """Return the tenant's agent of that id; raises InvalidAgentNameError, and ForbiddenError if it is not for the principal."""
+    """Return the tenant's agent of that id; raises InvalidAgentNameError, and AccessDeniedError if it is not for the principal."""
     principal = principal_of(request)
     found = AgentRef.parse(agent, principal.tenant)
     principal.require_agent(found)
@@ -58,7 +58,7 @@ def agent_of(request: Request, agent: str) -> AgentRef:
 
 
 def only_agent_of(request: Request, agent: str | None) -> AgentRef | None:
-    """Return as agent_of, None for None: all agents. Raises ForbiddenError if the principal is narrowed to some of them."""
+    """Return as agent_of, None for None: all agents. Raises AccessDeniedError if the principal is narrowed to some of them."""
     if agent is not None:
         return agent_of(request, agent)
     principal_of(request).require_all_agents()
@@ -66,7 +66,7 @@ def only_agent_of(request: Request, agent: str | None) -> AgentRef | None:
 
 
 async def check_owner(request: Request, owner: Callable[[], Awaitable[AgentRef | None]]) -> None:
-    """Raise ForbiddenError if what the request is about belongs to an agent, or to none, that is not for the principal.
+    """Raise AccessDeniedError if what the request is about belongs to an agent, or to none, that is not for the principal.
 
     `owner` is asked only where the principal is narrowed to some agents.
     """

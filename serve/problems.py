@@ -21,13 +21,13 @@ from owlclaw_ray.domain.agent import InvalidAgentNameError
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import (
     AccessConflictError,
+    AccessDeniedError,
     AgentBusyError,
     AlreadyDecidedError,
     BudgetExhaustedError,
     CallbackRefusedError,
     ConfigurationError,
     DefinitionError,
-    ForbiddenError,
     IdempotencyConflictError,
     InvalidAccessError,
     MemoryChangedError,
@@ -160,7 +160,7 @@ _RULES: Mapping[type[Exception], _ProblemRule] = {
     UnauthenticatedError: _ProblemRule(
         401, "unauthenticated", "A valid key is needed", headers={"WWW-Authenticate": 'Bearer realm="owlclaw"'}
     ),
-    ForbiddenError: _ProblemRule(
+    AccessDeniedError: _ProblemRule(
         403, "forbidden", "The principal may not do that", lambda e: {"scope": e.scope} if e.scope else {}
     ),
     AccessConflictError: _ProblemRule(409, "access-conflict", "The key or tenant is not as it would have to be"),

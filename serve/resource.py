@@ -41,6 +41,7 @@ _PROBLEMS = {
     503: ("runtime-unavailable", "the runtime is starting"),
 }
 """The example of each status: the last part of its `type`, and its `detail`."""
+_REFUSED_WEBHOOK = ("webhook-refused", "webhook of 'github' refused: the signature does not match")
 IDEMPOTENCY_KEY: JsonObject = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -100,7 +101,7 @@ def operation(
             summary=summary,
             status_code=next(iter(answers)),
             response_model=None,
-            responses={status: _problem(status) for status in sorted(statuses)} | dict(answers),
+            responses={status: _problem(status, signed=scope == PUBLIC) for status in sorted(statuses)} | dict(answers),
             openapi_extra={**(extra or {}), "security": security},
         )
         return endpoint
@@ -131,8 +132,8 @@ def _content(example: str) -> JsonObject:
     return {"application/json": {"examples": {example: {"$ref": f"#/components/examples/{example}"}}}}
 
 
-def _problem(status: int) -> JsonObject:
-    kind, detail = _PROBLEMS[status]
+def _problem(status: int, *, signed: bool) -> JsonObject:
+    kind, detail = _REFUSED_WEBHOOK if signed and status == HTTPStatus.UNAUTHORIZED else _PROBLEMS[status]
     title = HTTPStatus(status).phrase
     example = {"type": TYPE_PREFIX + kind, "title": title, "status": status, "detail": detail, "instance": "/v1/…"}
     documented: JsonObject = {

@@ -74,6 +74,10 @@ class Authenticator:
             raise UnauthenticatedError(_REFUSED)
         return answer.principal
 
+    def close(self) -> None:
+        """Let nobody in without a key from now on: there is one, or a tenant."""
+        self._controlled = True
+
     @contextmanager
     def watching(self, key: str) -> Iterator[asyncio.Event]:
         """Look the key up again and again during the block; the event is set when it is refused."""
@@ -118,7 +122,8 @@ class Authenticator:
     async def _look_for_keys(self) -> bool:
         try:
             now = self._clock.monotonic()
-            self._controlled = await self._store.read(IsAccessControlled())
+            controlled = await self._store.read(IsAccessControlled())
+            self._controlled = self._controlled or controlled
             self._open_since = now
             return not self._controlled
         finally:

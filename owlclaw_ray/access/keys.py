@@ -43,15 +43,21 @@ class IssuedKey(Struct, frozen=True):
 
 
 class AccessKeys:
-    """The keys of tenants. `random` returns so many random bytes."""
+    """The keys of tenants. `random` returns so many random bytes. `made` is called when there is a key."""
 
     def __init__(
-        self, store: Store, clock: Clock, ids: IdSource, random: Callable[[int], bytes] = secrets.token_bytes
+        self,
+        store: Store,
+        clock: Clock,
+        ids: IdSource,
+        random: Callable[[int], bytes] = secrets.token_bytes,
+        made: Callable[[], None] = lambda: None,
     ) -> None:
+        self._made = made
         self._store, self._clock, self._ids, self._random = store, clock, ids, random
 
     async def create(self, by: Principal, request: KeyRequest) -> IssuedKey:
-        """Make a key. Raises InvalidAccessError, ForbiddenError if it could do what `by` cannot, NotFoundError for an unknown tenant,
+        """Make a key. Raises InvalidAccessError, AccessDeniedError if it could do what `by` cannot, NotFoundError for an unknown tenant,
         StoreUnavailableError.
         """
         tenant = by.tenant if request.tenant is None else request.tenant
@@ -83,6 +89,7 @@ class AccessKeys:
                 now + timedelta(days=request.days),
             )
             if await self._put(by, key, None, "key_created", name=key.name, scopes=[*key.scopes], agents=[*patterns]):
+                self._made()
                 return IssuedKey(key, text)
         raise StoreUnavailableError("no free key id was found")
 
@@ -115,7 +122,9 @@ class AccessKeys:
         raise StoreUnavailableError(f"key {key_id} is being changed by others")
 
     async def revoke(self, by: Principal, key_id: KeyId) -> AccessKey:
-        """Have a key never be let in again; repeating it changes nothing. Raises NotFoundError, ForbiddenError, StoreUnavailableError."""
+        """Have a key never be let in again; repeating it changes nothing. Raises NotFoundError, AccessDeniedError, and
+        StoreUnavailableError.
+        """
         for _ in range(_RACES):
             seen = await self._changeable(by, key_id)
             if seen.revoked_at is not None:

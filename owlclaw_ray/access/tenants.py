@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
@@ -29,13 +29,14 @@ class TenantChange(Struct, frozen=True, omit_defaults=True):
 
 
 class Tenants:
-    """The tenants of a runtime."""
+    """The tenants of a runtime. `made` is called when there is one."""
 
-    def __init__(self, store: Store, clock: Clock, ids: IdSource) -> None:
+    def __init__(self, store: Store, clock: Clock, ids: IdSource, made: Callable[[], None] = lambda: None) -> None:
+        self._made = made
         self._store, self._clock, self._ids = store, clock, ids
 
     async def create(self, by: Principal, tenant: str, name: str = "", weight: int = 1) -> Tenant:
-        """Make a tenant. Raises AccessConflictError if there is one of that id, InvalidAccessError, ForbiddenError, and
+        """Make a tenant. Raises AccessConflictError if there is one of that id, InvalidAccessError, AccessDeniedError, and
         StoreUnavailableError.
         """
         by.require("tenants:admin")
@@ -43,6 +44,7 @@ class Tenants:
         _check(made)
         if made.tenant == DEFAULT_TENANT or not await self._put(by, made, None, "tenant_created"):
             raise AccessConflictError(f"there is a tenant {tenant!r}: take another id")
+        self._made()
         return made
 
     async def tenants(self, after: str = "", limit: int = 1_000) -> Sequence[Tenant]:
@@ -57,7 +59,7 @@ class Tenants:
         return found
 
     async def change(self, by: Principal, tenant: TenantId, change: TenantChange) -> Tenant:
-        """Change a tenant, and return it. Raises NotFoundError, InvalidAccessError, ForbiddenError, StoreUnavailableError."""
+        """Change a tenant, and return it. Raises NotFoundError, InvalidAccessError, AccessDeniedError, StoreUnavailableError."""
         by.require("tenants:admin")
         fields = {name: value for name, value in asdict(change).items() if value is not UNSET}
         for _ in range(_RACES):

@@ -13,11 +13,11 @@ import orjson
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import (
     AccessConflictError,
+    AccessDeniedError,
     AgentBusyError,
     AlreadyDecidedError,
     BudgetExhaustedError,
     DefinitionError,
-    ForbiddenError,
     IdempotencyConflictError,
     InvalidAccessError,
     MemoryChangedError,
@@ -90,7 +90,7 @@ _TYPED: Mapping[str, Callable[[JsonObject], OwlClawError]] = {
     "memory-text-changed": lambda _: MemoryTextChangedError(),
     "memory-too-large": lambda problem: MemoryTooLargeError(problem["size_bytes"], problem["limit_bytes"]),
     "unauthenticated": lambda problem: UnauthenticatedError(problem["detail"]),
-    "forbidden": lambda problem: ForbiddenError(problem["detail"], problem.get("scope", "")),
+    "forbidden": lambda problem: AccessDeniedError(problem["detail"], problem.get("scope", "")),
     "access-conflict": lambda problem: AccessConflictError(problem["detail"]),
     "invalid-access": lambda problem: _invalid_access(**problem["problems"][0]),
     "already-decided": lambda problem: AlreadyDecidedError(problem["approval_id"], problem["approval_status"]),

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.text import NAME
-from owlclaw_ray.errors import ForbiddenError, InvalidAccessError
+from owlclaw_ray.errors import AccessDeniedError, InvalidAccessError
 from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 
 VERBS: Mapping[str, tuple[str, ...]] = {
@@ -95,27 +95,27 @@ class Principal(Struct, frozen=True):
         )
 
     def require(self, scope: str) -> None:
-        """Raise ForbiddenError unless it has the scope."""
+        """Raise AccessDeniedError unless it has the scope."""
         if not self.may(scope):
-            raise ForbiddenError(f"{self} has no scope {scope}", scope)
+            raise AccessDeniedError(f"{self} has no scope {scope}", scope)
 
     def require_agent(self, agent: AgentRef) -> None:
-        """Raise ForbiddenError unless it may have to do with the agent."""
+        """Raise AccessDeniedError unless it may have to do with the agent."""
         if not self.sees(agent):
-            raise ForbiddenError(f"{self} is for {', '.join(self.patterns)}, not for agent {agent.agent_id!r}")
+            raise AccessDeniedError(f"{self} is for {', '.join(self.patterns)}, not for agent {agent.agent_id!r}")
 
     def require_all_agents(self) -> None:
-        """Raise ForbiddenError if it is narrowed to some agents."""
+        """Raise AccessDeniedError if it is narrowed to some agents."""
         if self.patterns:
-            raise ForbiddenError(f"{self} is for {', '.join(self.patterns)}: ask for one of these agents")
+            raise AccessDeniedError(f"{self} is for {', '.join(self.patterns)}: ask for one of these agents")
 
     def require_grant(self, scopes: Collection[str], patterns: Sequence[str]) -> None:
-        """Raise ForbiddenError if somebody with these scopes and patterns could do what this one cannot."""
+        """Raise AccessDeniedError if somebody with these scopes and patterns could do what this one cannot."""
         beyond = sorted(scope for scope in scopes if (ALL not in self.scopes if scope == ALL else not self.may(scope)))
         if beyond:
-            raise ForbiddenError(f"{self} cannot give what it does not have: {', '.join(beyond)}", beyond[0])
+            raise AccessDeniedError(f"{self} cannot give what it does not have: {', '.join(beyond)}", beyond[0])
         if self.patterns and not (patterns and all(_within(each, self.patterns) for each in patterns)):
-            raise ForbiddenError(f"{self} is for {', '.join(self.patterns)}, and cannot give more")
+            raise AccessDeniedError(f"{self} is for {', '.join(self.patterns)}, and cannot give more")
 
     def __str__(self) -> str:
         return f"{self.kind.value}:{self.id}" + (f" ({self.name})" if self.name else "")

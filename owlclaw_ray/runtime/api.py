@@ -202,7 +202,8 @@ class Runtime:
         )
         self.inbox = WebhookInbox(sources, store=store, submissions=self._submissions, clock=clock, ids=ids)
         self.authenticator = Authenticator(store, clock, ids)
-        self.keys, self.tenants = AccessKeys(store, clock, ids), Tenants(store, clock, ids)
+        self.keys = AccessKeys(store, clock, ids, made=self.authenticator.close)
+        self.tenants = Tenants(store, clock, ids, made=self.authenticator.close)
         self.outbox = WebhookOutbox(store, clock, ids)
         self.timetable = Timetable(store=store, dispatcher=dispatcher, definitions=definitions, clock=clock, ids=ids)
 

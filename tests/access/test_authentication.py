@@ -76,6 +76,25 @@ async def test_a_tenant_ends_the_time_without_keys_as_well(gate):
     assert not await gate.lets_in(None)
 
 
+async def test_where_the_first_key_is_made_it_is_needed_at_once(gate):
+    assert await gate.lets_in(None)
+
+    gate.authenticator.close()
+
+    assert not await gate.lets_in(None)
+
+
+async def test_a_look_that_is_under_way_does_not_open_what_was_closed_meanwhile(gate):
+    gate.held = asyncio.Event()
+    asking = asyncio.create_task(gate.lets_in(None))
+    await gate.clock.settle()
+
+    gate.authenticator.close()
+    gate.held.set()
+
+    assert not await asking
+
+
 async def test_a_key_is_its_principal(gate):
     issued = await gate.keys.create(LOCAL, replace(CI, agents=("agent:trader:*",)))
 

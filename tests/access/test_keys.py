@@ -12,7 +12,7 @@ from owlclaw_ray.domain.principal import LOCAL, Principal
 from owlclaw_ray.domain.tenant import TenantStatus
 from owlclaw_ray.errors import (
     AccessConflictError,
-    ForbiddenError,
+    AccessDeniedError,
     InvalidAccessError,
     NotFoundError,
     StoreUnavailableError,
@@ -109,10 +109,10 @@ async def test_nobody_makes_rotates_or_revokes_a_key_that_can_do_more(world):
     minter = (await world.keys.create(LOCAL, KeyRequest("minter", ("keys:admin", "runs:write")))).key.principal
 
     for scopes in (("admin",), ("runs:write", "agents:read"), ("tenants:read",)):
-        with pytest.raises(ForbiddenError, match="cannot give what it does not have"):
+        with pytest.raises(AccessDeniedError, match="cannot give what it does not have"):
             await world.keys.create(minter, KeyRequest("more", scopes))
     for change in (world.keys.revoke(minter, admin.key_id), world.keys.rotate(minter, admin.key_id, 0)):
-        with pytest.raises(ForbiddenError):
+        with pytest.raises(AccessDeniedError):
             await change
     assert (await world.keys.create(minter, KeyRequest("less", ("runs:read",)))).key.created_by == str(minter)
 
@@ -139,7 +139,7 @@ async def test_a_key_of_another_tenant_is_made_by_an_operator_for_one_that_there
     await world.tenants.create(LOCAL, "acme")
     stranger = Principal(ACME, LOCAL.kind, "x", "", frozenset({"*"}))
 
-    with pytest.raises(ForbiddenError, match="tenants:admin"):
+    with pytest.raises(AccessDeniedError, match="tenants:admin"):
         await world.keys.create(stranger, replace(CI, tenant=DEFAULT_TENANT))
     with pytest.raises(NotFoundError, match="tenant 'nobody'"):
         await world.keys.create(LOCAL, replace(CI, tenant=TenantId("nobody")))
@@ -225,9 +225,9 @@ async def test_only_operators_make_and_change_tenants(world):
         Principal(ACME, LOCAL.kind, "x", "", frozenset({"*"})),
         replace(LOCAL, scopes=frozenset({"keys:admin"})),
     ):
-        with pytest.raises(ForbiddenError):
+        with pytest.raises(AccessDeniedError):
             await world.tenants.create(who, "other")
-        with pytest.raises(ForbiddenError):
+        with pytest.raises(AccessDeniedError):
             await world.tenants.change(who, ACME, TenantChange(weight=100))
 
 

@@ -19,7 +19,7 @@ from owlclaw_ray.domain.principal import (
     parse_scopes,
     parse_tenant,
 )
-from owlclaw_ray.errors import ForbiddenError, InvalidAccessError
+from owlclaw_ray.errors import AccessDeniedError, InvalidAccessError
 from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 
 ACME = TenantId("acme")
@@ -90,11 +90,11 @@ def test_a_pattern_is_one_agent_or_all_whose_ids_begin_like_it(patterns, agent, 
 def test_refusals_say_who_lacks_what():
     narrowed = principal("runs:read", patterns=("agent:trader",))
 
-    with pytest.raises(ForbiddenError, match=r"^key:4fT0aQ1z \(ci\) has no scope runs:write$") as refused:
+    with pytest.raises(AccessDeniedError, match=r"^key:4fT0aQ1z \(ci\) has no scope runs:write$") as refused:
         narrowed.require("runs:write")
-    with pytest.raises(ForbiddenError, match="is for agent:trader, not for agent 'assistant'"):
+    with pytest.raises(AccessDeniedError, match="is for agent:trader, not for agent 'assistant'"):
         narrowed.require_agent(AgentRef.parse("assistant"))
-    with pytest.raises(ForbiddenError, match="is for agent:trader: ask for one of these agents"):
+    with pytest.raises(AccessDeniedError, match="is for agent:trader: ask for one of these agents"):
         narrowed.require_all_agents()
     assert refused.value.scope == "runs:write"
 
@@ -112,7 +112,7 @@ def test_nobody_can_give_what_they_do_not_have(had, narrow, given_scopes, given_
     minted = principal(*given_scopes, patterns=tuple(given_patterns), tenant=tenant)
     try:
         minter.require_grant(given_scopes, given_patterns)
-    except ForbiddenError:
+    except AccessDeniedError:
         return
 
     assert {scope for scope in SCOPES if minted.may(scope)} <= {scope for scope in SCOPES if minter.may(scope)}

@@ -334,8 +334,8 @@ class MemoryRuntime(Runtime):
             clock=clock,
         )
         self.authenticator = Authenticator(self.schedules, clock, self._ids)
-        self.keys = AccessKeys(self.schedules, clock, self._ids)
-        self.tenants = Tenants(self.schedules, clock, self._ids)
+        self.keys = AccessKeys(self.schedules, clock, self._ids, made=self.authenticator.close)
+        self.tenants = Tenants(self.schedules, clock, self._ids, made=self.authenticator.close)
         self._stored = {(AgentRef.parse("assistant"), ARTIFACT.artifact_id): ARTIFACT}
         self.reloaded: list[AgentRef] = []
         self.full_at: int | None = None
