@@ -19,7 +19,11 @@ OwlClawError
 │   ├── ScoreRefusedError     nobody keeps scores of runs, or not this one
 │   ├── WebhookRefusedError   a webhook is not signed as its source signs
 │   ├── WebhookUnmappedError  a webhook is signed rightly, and no trigger can be made of it
-│   └── SettledError          a delivery or callback cannot be repeated, as it stands
+│   ├── SettledError          a delivery or callback cannot be repeated, as it stands
+│   ├── UnauthenticatedError  nobody knows who asks: no key, or one that is not valid
+│   ├── AccessDeniedError     who asks is known, and may not
+│   ├── AccessConflictError   the tenant is there already, or the key revoked
+│   └── InvalidAccessError    there can be no such key, scope, pattern or tenant
 ├── RetryableError            the same request may succeed later
 │   ├── AgentBusyError        a trigger asked to be refused while its agent has runs
 │   ├── QueueFullError        the agent has as many queued runs as it may
@@ -120,6 +124,36 @@ class IdempotencyConflictError(UserError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.key,))
+
+
+class UnauthenticatedError(UserError):
+    """The request has no key, or one that is not valid. Why a key is refused is for its tenant's ledger, not for who has it."""
+
+
+class AccessDeniedError(UserError):
+    """The principal may not do that. `scope`: what it lacks; empty if it is narrowed to other agents."""
+
+    def __init__(self, message: str, scope: str = "") -> None:
+        self.scope = scope
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (str(self), self.scope))
+
+
+class AccessConflictError(UserError):
+    """There is such a tenant already, or the key is revoked."""
+
+
+class InvalidAccessError(UserError):
+    """A key or a tenant cannot be made like that: which field, what is wrong with it, and what would be right."""
+
+    def __init__(self, field: str, problem: str, fix: str) -> None:
+        self.field, self.problem, self.fix = field, problem, fix
+        super().__init__(f"{field}: {problem} ({fix})")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.field, self.problem, self.fix))
 
 
 class ToolArgumentsError(UserError):

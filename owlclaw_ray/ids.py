@@ -27,6 +27,7 @@ ReservationId = NewType("ReservationId", str)
 TaskId = NewType("TaskId", str)
 DeliveryId = NewType("DeliveryId", str)
 CallbackId = NewType("CallbackId", str)
+KeyId = NewType("KeyId", str)
 
 DEFAULT_TENANT = TenantId("default")
 

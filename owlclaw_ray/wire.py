@@ -15,8 +15,11 @@ from typing import Annotated, Any, Literal, NotRequired, TypeAlias, get_args
 from msgspec import Meta
 from typing_extensions import TypedDict
 
+from owlclaw_ray.domain.access_key import DEFAULT_DAYS as DEFAULT_KEY_DAYS
+from owlclaw_ray.domain.access_key import MAX_DAYS as MAX_KEY_DAYS
 from owlclaw_ray.domain.agent import AGENT_ID
 from owlclaw_ray.domain.callback import MAX_URL
+from owlclaw_ray.domain.principal import ALL, MAX_NAME, PATTERN, ROLES, SCOPES, TENANT_ID
 from owlclaw_ray.domain.schedule import (
     MAX_DELAY_SECONDS,
     MAX_FOCUS,
@@ -25,6 +28,7 @@ from owlclaw_ray.domain.schedule import (
     MIN_INTERVAL_SECONDS,
 )
 from owlclaw_ray.domain.score import LARGEST, MAX_COMMENT_CHARACTERS, MAX_NAME_CHARACTERS, MAX_WORD_CHARACTERS
+from owlclaw_ray.domain.text import NAME, UNSEEN
 from owlclaw_ray.domain.trigger import (
     HIGHEST_PRIORITY,
     LOWEST_PRIORITY,
@@ -59,7 +63,7 @@ EventKind: TypeAlias = Literal[
     "run_finished",
 ]
 LedgerKind: TypeAlias = Literal[
-    "trigger", "run", "model_call", "tool_call", "approval", "memory", "decision", "visibility", "warning"
+    "trigger", "run", "model_call", "tool_call", "approval", "memory", "decision", "visibility", "access", "warning"
 ]
 BreakKind: TypeAlias = Literal["changed", "removed", "inserted", "moved"]
 ApprovalStatus: TypeAlias = Literal["pending", "allowed", "denied", "expired", "withdrawn"]
@@ -79,15 +83,12 @@ NO_NUL = r"^[^\u0000]*$"
 _SPACES = r"\s\u001c-\u001f\u0085\ufeff"
 """What Python or ECMAScript counts as blank."""
 _NOT_BLANK = rf"^[^\u0000]*[^\u0000{_SPACES}][^\u0000]*$"
-_UNSEEN = (
-    r"\u0000-\u001f\u007f-\u00a0\u00ad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000"
-    r"\ue000-\uf8ff\ufeff\ufff9-\ufffb"
-)
-"""Controls, blanks of other kinds, and what has no look or an agreed one only."""
-_WORD = f"[^ ,{_UNSEEN}]+"
+_WORD = f"[^ ,{UNSEEN}]+"
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 AGENT_PATTERN = "^" + AGENT_ID.pattern.replace(r"\w", r"\p{L}\p{N}_") + "$"
 """What AgentRef.parse takes, as ECMAScript writes it."""
+AGENTS_PATTERN = "^" + PATTERN.replace(r"\w", r"\p{L}\p{N}_") + "$"
+"""What a key may be narrowed to, as ECMAScript writes it."""
 MAX_ID = 200
 MAX_BATCH = 500
 MAX_ARCHIVED = 1_000
@@ -147,6 +148,11 @@ _Content: TypeAlias = Annotated[
 _Tags: TypeAlias = Annotated[
     list[Annotated[str, _text("one line without a comma", 64, 1, f"^{_WORD}( +{_WORD})*$")]],
     Meta(max_length=10, description="up to 10 texts of 1 to 64 characters in one line, without a comma"),
+]
+
+
+_Name: TypeAlias = Annotated[
+    str, _text(f"one line of 1 to {MAX_NAME} characters, no blank at its ends", MAX_NAME, 1, f"^{NAME}$")
 ]
 
 
@@ -825,6 +831,124 @@ class DecisionRequest(TypedDict):
             _checked_later("all arguments of the call, as the tool takes them", additionalProperties=True),
         ]
     ]
+
+
+class AccessKey(TypedDict):
+    """An access key, without its secret. `agents`: patterns of the agents that it is for; empty: all of the tenant."""
+
+    key_id: str
+    tenant: str
+    name: str
+    scopes: list[str]
+    agents: list[str]
+    created_at: str
+    created_by: str
+    expires_at: str
+    previous_until: str | None
+    """Until when the secret before the last rotation is valid, too."""
+    last_used_at: str | None
+    """To a minute or so."""
+    revoked_at: str | None
+
+
+class AccessKeys(TypedDict):
+    """Access keys, by id."""
+
+    keys: list[AccessKey]
+    next_after: str | None
+
+
+class IssuedKey(TypedDict):
+    """An access key with its text, which is told once."""
+
+    key: str
+    """What the header `Authorization: Bearer …` takes."""
+    about: AccessKey
+
+
+class KeyRequest(TypedDict):
+    """A new access key: `name` says who has it, `scopes` are scopes or roles, `agents` patterns such as `agent:trader:*`, `days` how
+    long it is valid, `tenant` another tenant that it is for.
+    """
+
+    name: _Name
+    scopes: Annotated[
+        list[
+            Annotated[str, _checked_later("a scope such as runs:read, or a role", enum=[*ROLES, ALL, *sorted(SCOPES)])]
+        ],
+        Meta(min_length=1, max_length=50, description="a list of 1 to 50 scopes such as runs:read, or roles"),
+    ]
+    agents: NotRequired[
+        Annotated[
+            list[Annotated[str, _checked_later("a pattern such as agent:trader:*", pattern=AGENTS_PATTERN)]],
+            Meta(max_length=50, description="a list of up to 50 patterns such as agent:trader:*"),
+        ]
+    ]
+    days: NotRequired[
+        Annotated[
+            float,
+            Meta(
+                gt=0,
+                le=MAX_KEY_DAYS,
+                description=f"days, over 0 and up to {MAX_KEY_DAYS}",
+                extra_json_schema={"default": DEFAULT_KEY_DAYS},
+            ),
+        ]
+    ]
+    tenant: NotRequired[Annotated[str, _text("a tenant's id", 63, 1, f"^{TENANT_ID}$")]]
+
+
+class KeyRotation(TypedDict):
+    """For how many seconds the secret before stays valid."""
+
+    grace_seconds: NotRequired[
+        Annotated[
+            float,
+            Meta(ge=0, le=2_592_000, description="seconds, 0 to 2592000", extra_json_schema={"default": 0}),
+        ]
+    ]
+
+
+TenantStatus: TypeAlias = Literal["active", "suspended"]
+
+
+class Tenant(TypedDict):
+    """Who shares the runtime. `weight`: its share of what is scarce, beside the weights of the others."""
+
+    tenant: str
+    name: str
+    status: TenantStatus
+    weight: int
+    created_at: str
+    created_by: str
+
+
+class Tenants(TypedDict):
+    """Tenants, by id."""
+
+    tenants: list[Tenant]
+    next_after: str | None
+
+
+_Weight: TypeAlias = Annotated[
+    int, Meta(ge=1, le=1_000, description="a whole number from 1 to 1000", extra_json_schema={"default": 1})
+]
+
+
+class TenantRequest(TypedDict):
+    """A new tenant."""
+
+    tenant: Annotated[str, _text("1 to 63 of a-z, 0-9 and '-', not '-' at its ends", 63, 1, f"^{TENANT_ID}$")]
+    name: NotRequired[_Name]
+    weight: NotRequired[_Weight]
+
+
+class TenantChange(TypedDict):
+    """What is to be another of a tenant; what is left out stays."""
+
+    name: NotRequired[_Name]
+    weight: NotRequired[_Weight]
+    status: NotRequired[Annotated[TenantStatus, _one_of(TenantStatus)]]
 
 
 class LeftOutTool(TypedDict):

@@ -14,7 +14,7 @@ from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.tools.artifact_home import ArtifactReader
-from serve.parameters import AgentPath, Id, LimitQuery, agent_of, tenant_of
+from serve.parameters import AgentPath, Id, LimitQuery, agent_of, principal_of, tenant_of
 from serve.representations import agent_body, artifact_body, json_response, skill_body
 from serve.resource import Resource, answer, operation
 
@@ -37,7 +37,7 @@ class AgentRoutes(Resource):
 
     tag = "agents"
 
-    @operation("GET /v1/agents", "List agents, by id", {200: answer("Agents", wire.Agents)})
+    @operation("GET /v1/agents", "agents:read", "List agents, by id", {200: answer("Agents", wire.Agents)})
     async def list_agents(
         self,
         request: Request,
@@ -55,16 +55,20 @@ class AgentRoutes(Resource):
         """Return a page of every definition's agent and every agent with a key that ever had a trigger."""
         found = await self._runtime.agents(tenant_of(request), after, limit + 1)
         page = found[:limit]
+        sees = principal_of(request).sees
         following = page[-1].agent.agent_id if len(found) > limit else None
-        return json_response({"agents": [agent_body(view) for view in page], "next_after": following})
+        return json_response(
+            {"agents": [agent_body(view) for view in page if sees(view.agent)], "next_after": following}
+        )
 
-    @operation("GET /v1/agents/{agent}", "An agent", {200: answer("The agent", wire.Agent)}, 404)
+    @operation("GET /v1/agents/{agent}", "agents:read", "An agent", {200: answer("The agent", wire.Agent)}, 404)
     async def get_agent(self, request: Request, agent: AgentPath) -> Response:
         """Return the agent, with the problem of its definition if it has one."""
         return json_response(agent_body(await self._runtime.agent(agent_of(request, agent))))
 
     @operation(
         "GET /v1/agents/{agent}/skills",
+        "agents:read",
         "The skills of an agent's definition",
         {200: answer("Skills", wire.Skills)},
         404,
@@ -77,6 +81,7 @@ class AgentRoutes(Resource):
 
     @operation(
         "POST /v1/agents/{agent}/reload",
+        "agents:write",
         "Reload the files of an agent's definition",
         {200: answer("The agent", wire.Agent)},
         404,
@@ -92,6 +97,7 @@ class AgentRoutes(Resource):
 
     @operation(
         "GET /v1/agents/{agent}/artifacts",
+        "runs:read",
         "An agent's artifacts, newest first",
         {200: answer("Artifacts", wire.Artifacts)},
         404,
@@ -103,6 +109,7 @@ class AgentRoutes(Resource):
 
     @operation(
         "GET /v1/agents/{agent}/artifacts/{artifact_id}",
+        "runs:read",
         "A large output of one of an agent's tool calls",
         {200: _ARTIFACT},
         404,

@@ -18,6 +18,7 @@ from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runtime.api import Runtime
 from owlclaw_ray.settings import BODY_TIMEOUT_SECONDS
+from serve.access_gate import AccessGate
 from serve.agents import AgentRoutes
 from serve.approvals import ApprovalRoutes
 from serve.body_limit import BODIES_AT_ONCE, BodyLimit
@@ -26,16 +27,19 @@ from serve.callbacks import CallbackRoutes
 from serve.error_boundary import LastResort
 from serve.examples import EXAMPLES
 from serve.health import HealthProbes
+from serve.keys import KeyRoutes
 from serve.ledger import LedgerRoutes
 from serve.mcp import McpRoutes
 from serve.memories import MemoryRoutes
 from serve.nodes import NodeRoutes
 from serve.origin_check import OriginCheck
 from serve.problems import problem_of
+from serve.resource import SECURITY_SCHEME
 from serve.route_check import PathOperations, RouteCheck
 from serve.runs import RunRoutes
 from serve.schedules import ScheduleRoutes
 from serve.streams import STREAMS, OpenRequestLimit
+from serve.tenants import TenantRoutes
 from serve.triggers import TriggerRoutes
 from serve.webhooks import WebhookRoutes
 
@@ -46,6 +50,15 @@ DESCRIPTION = """Trigger agents, follow their runs, see what they remember, plan
 
 Errors are `application/problem+json` (RFC 9457). A request that calls the server by a name that is not its own is answered 421, one of
 another origin's web page 403. This page loads its scripts from a CDN; without a network, read `/openapi.json`."""
+
+
+_SECURITY: JsonObject = {
+    "type": "http",
+    "scheme": "bearer",
+    "bearerFormat": "owl_…",
+    "description": "A key of `owlclaw keys create` or POST /v1/keys; each operation names the scope that it needs. Without any key and "
+    "tenant, requests of the server's own machine need none.",
+}
 
 
 class Api(FastAPI):
@@ -60,6 +73,7 @@ class Api(FastAPI):
             components["examples"] = EXAMPLES
             for unused in ("HTTPValidationError", "ValidationError"):
                 components["schemas"].pop(unused, None)
+            components["securitySchemes"] = {SECURITY_SCHEME: _SECURITY}
             name_enums(super().openapi())
         return super().openapi()
 
@@ -98,6 +112,8 @@ def build_api(
         LedgerRoutes(runtime, clock),
         McpRoutes(runtime),
         NodeRoutes(runtime),
+        KeyRoutes(runtime),
+        TenantRoutes(runtime),
         HealthProbes(runtime),
     ):
         router = resource.router()
@@ -106,7 +122,8 @@ def build_api(
     for kind in (OwlClawError, HTTPException, RequestValidationError, ClientDisconnect):
         api.add_exception_handler(kind, _on_error)
     api.add_middleware(BodyLimit, limit=body_limit_bytes, seconds=body_timeout_seconds, at_once=bodies_limit_bytes)
-    api.add_middleware(RouteCheck, paths=paths)
+    api.add_middleware(RouteCheck)
+    api.add_middleware(AccessGate, paths=paths, authenticator=runtime.authenticator)
     api.add_middleware(OriginCheck, hosts=hosts)
     api.add_middleware(LastResort)
     return api

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import Path, Query
@@ -10,12 +11,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import ApprovalDecision, ApprovalStatus
 from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import ApprovalId, RunId
 from owlclaw_ray.store.queries import ApprovalFilter
 from serve.errors import InvalidRequestError
-from serve.parameters import AgentQuery, Id, LimitQuery, RunQuery, agent_of, tenant_of
+from serve.parameters import (
+    AgentQuery,
+    Id,
+    LimitQuery,
+    RunQuery,
+    actor_of,
+    check_owner,
+    only_agent_of,
+    principal_of,
+    tenant_of,
+)
 from serve.representations import approval_body, json_response
 from serve.request_bodies import read_body
 from serve.resource import JSON_BODY, Resource, answer, body, operation
@@ -29,7 +41,10 @@ class ApprovalRoutes(Resource):
     tag = "approvals"
 
     @operation(
-        "GET /v1/approvals", "Calls that wait for a person, newest first", {200: answer("Approvals", wire.Approvals)}
+        "GET /v1/approvals",
+        "approvals:read",
+        "Calls that wait for a person, newest first",
+        {200: answer("Approvals", wire.Approvals)},
     )
     async def list_approvals(
         self,
@@ -40,13 +55,14 @@ class ApprovalRoutes(Resource):
         limit: LimitQuery = 100,
     ) -> Response:
         """Return approvals, including decided ones unless a status is asked for."""
-        ref = None if agent is None else agent_of(request, agent)
+        ref = only_agent_of(request, agent)
         run_id = None if run is None else RunId(run)
         found = await self._runtime.approvals(ApprovalFilter(tenant_of(request), ref, run_id, status, limit))
         return json_response({"approvals": [approval_body(each) for each in found]})
 
     @operation(
         "GET /v1/approvals/{approval_id}",
+        "approvals:read",
         "A call that waits, or waited, for a person",
         {200: answer("The approval", wire.Approval)},
         404,
@@ -54,10 +70,12 @@ class ApprovalRoutes(Resource):
     async def get_approval(self, request: Request, approval_id: ApprovalIdPath) -> Response:
         """Return the approval."""
         approval = await self._runtime.approval(tenant_of(request), ApprovalId(approval_id))
+        principal_of(request).require_agent(approval.request.agent)
         return json_response(approval_body(approval))
 
     @operation(
         "POST /v1/approvals/{approval_id}/decision",
+        "approvals:decide",
         "Allow or deny a call",
         {200: answer("The decision stands", wire.Approval)},
         *JSON_BODY,
@@ -83,6 +101,10 @@ class ApprovalRoutes(Resource):
         if asked["decision"] == "deny" and "arguments" in asked:
             problem = Problem("body.arguments", "come with a denial", "leave them out, or allow the call")
             raise InvalidRequestError([problem])
-        decision = convert(asked, ApprovalDecision)
+        await check_owner(request, partial(self._owner, request, approval_id))
+        decision = convert({**asked, "by": actor_of(request, asked.get("by", ""))}, ApprovalDecision)
         settled = await self._runtime.decide(tenant_of(request), ApprovalId(approval_id), decision)
         return json_response(approval_body(settled))
+
+    async def _owner(self, request: Request, approval_id: str) -> AgentRef:
+        return (await self._runtime.approval(tenant_of(request), ApprovalId(approval_id))).request.agent

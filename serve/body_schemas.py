@@ -88,8 +88,12 @@ SCHEMAS: Mapping[str, JsonObject] = {
             wire.BackfillRequest,
             wire.MemoryRequest,
             wire.ArchiveRequest,
+            wire.KeyRequest,
+            wire.KeyRotation,
+            wire.TenantRequest,
         )
     },
+    "TenantChange": _schema(wire.TenantChange) | {"minProperties": 1},
     "BatchRequest": _batch(),
     **_decisions(),
     **_schedules(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import Path, Query
@@ -9,10 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.callback import CallbackStatus
 from owlclaw_ray.ids import CallbackId, RunId
 from owlclaw_ray.store.queries import CallbackFilter
-from serve.parameters import AgentQuery, Id, LimitQuery, RunQuery, agent_of, tenant_of
+from serve.parameters import AgentQuery, Id, LimitQuery, RunQuery, check_owner, only_agent_of, principal_of, tenant_of
 from serve.representations import callback_body, json_response
 from serve.resource import Resource, answer, operation
 
@@ -24,7 +26,9 @@ class CallbackRoutes(Resource):
 
     tag = "webhooks"
 
-    @operation("GET /v1/callbacks", "Callbacks, newest first", {200: answer("Callbacks", wire.Callbacks)})
+    @operation(
+        "GET /v1/callbacks", "webhooks:read", "Callbacks, newest first", {200: answer("Callbacks", wire.Callbacks)}
+    )
     async def list_callbacks(
         self,
         request: Request,
@@ -34,20 +38,28 @@ class CallbackRoutes(Resource):
         limit: LimitQuery = 100,
     ) -> Response:
         """Return the webhooks that are sent when runs end."""
-        ref = None if agent is None else agent_of(request, agent)
+        ref = only_agent_of(request, agent)
         run_id = None if run is None else RunId(run)
         where = CallbackFilter(tenant_of(request), ref, run_id, status, limit)
         found = await self._runtime.outbox.callbacks(where)
         return json_response({"callbacks": [callback_body(each) for each in found]})
 
-    @operation("GET /v1/callbacks/{callback_id}", "A callback", {200: answer("The callback", wire.Callback)}, 404)
+    @operation(
+        "GET /v1/callbacks/{callback_id}",
+        "webhooks:read",
+        "A callback",
+        {200: answer("The callback", wire.Callback)},
+        404,
+    )
     async def get_callback(self, request: Request, callback_id: CallbackIdPath) -> Response:
         """Return the webhook that is sent to one address when a run ends, and how far its delivery is."""
         found = await self._runtime.outbox.callback(tenant_of(request), CallbackId(callback_id))
+        principal_of(request).require_agent(found.agent)
         return json_response(callback_body(found))
 
     @operation(
         "POST /v1/callbacks/{callback_id}/redelivery",
+        "webhooks:write",
         "Send a callback again",
         {200: answer("It will be sent", wire.Callback)},
         404,
@@ -55,5 +67,9 @@ class CallbackRoutes(Resource):
     )
     async def redeliver_callback(self, request: Request, callback_id: CallbackIdPath) -> Response:
         """Send one that is dead or delivered again, with as many attempts as the first time."""
+        await check_owner(request, partial(self._owner, request, callback_id))
         pending = await self._runtime.outbox.send_again(tenant_of(request), CallbackId(callback_id))
         return json_response(callback_body(pending))
+
+    async def _owner(self, request: Request, callback_id: str) -> AgentRef:
+        return (await self._runtime.outbox.callback(tenant_of(request), CallbackId(callback_id))).agent

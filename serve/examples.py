@@ -29,6 +29,22 @@ _MEMORY: JsonObject = {
     "count": 2,
     "also": ["The machine is busiest at nine"],
 }
+_KEY: JsonObject = {
+    "key_id": "4fT0aQ1z",
+    "tenant": "default",
+    "name": "ci",
+    "scopes": ["runs:read", "runs:write"],
+    "agents": ["agent:trader:*"],
+    "created_by": "system:local",
+    "expires_at": "2027-02-01T09:30:00.000Z",
+}
+_TENANT: JsonObject = {
+    "tenant": "acme",
+    "name": "Acme",
+    "status": "active",
+    "weight": 3,
+    "created_by": "key:4fT0aQ1z (operations)",
+}
 _SCORE: JsonObject = {"name": "helpful", "value": 0.9, "comment": "answered at once"}
 _SAID: Mapping[Any, JsonObject] = {
     wire.Accepted: {"scripted": True},
@@ -155,6 +171,15 @@ _SAID: Mapping[Any, JsonObject] = {
         "requested_at": "2026-11-03T09:30:01.000Z",
         "expires_at": "2026-11-04T09:30:01.000Z",
     },
+    wire.AccessKey: _KEY,
+    wire.AccessKeys: {"keys": [{}]},
+    wire.IssuedKey: {"key": "owl_4fT0aQ1z_…", "about": {}},
+    wire.KeyRequest: {"name": "ci", "scopes": ["operator"], "agents": ["agent:trader:*"], "days": 30},
+    wire.KeyRotation: {"grace_seconds": 3_600},
+    wire.Tenant: _TENANT,
+    wire.Tenants: {"tenants": [{}]},
+    wire.TenantRequest: {"tenant": "acme", "name": "Acme", "weight": 3},
+    wire.TenantChange: {"status": "suspended"},
     wire.Approvals: {},
     wire.McpServers: {
         "servers": [

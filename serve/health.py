@@ -8,7 +8,7 @@ from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonObject
 from serve.problems import RETRY_AFTER
 from serve.representations import json_response
-from serve.resource import Resource, answer, operation
+from serve.resource import PUBLIC, Resource, answer, operation
 
 _METRICS: JsonObject = {
     "description": "The text format of Prometheus",
@@ -26,13 +26,14 @@ class HealthProbes(Resource):
 
     tag = "health"
 
-    @operation("GET /healthz", "Whether this process answers", {200: answer("It does", wire.Liveness)})
+    @operation("GET /healthz", PUBLIC, "Whether this process answers", {200: answer("It does", wire.Liveness)})
     async def get_liveness(self) -> Response:
         """Answer without asking anything else of the system."""
         return json_response({"status": "ok"})
 
     @operation(
         "GET /readyz",
+        PUBLIC,
         "Whether triggers are accepted",
         {200: answer("Ready", wire.Health), 503: answer("Not ready; `parts` says why", wire.Health, "NotReady")},
     )
@@ -43,7 +44,7 @@ class HealthProbes(Resource):
         body = {"ready": health.ready, "parts": health.parts, "standby": standby, "holder": health.holder}
         return json_response(body) if health.ready else json_response(body, 503, RETRY_AFTER)
 
-    @operation("GET /metrics", "Metrics for Prometheus", {200: _METRICS}, 500)
+    @operation("GET /metrics", "system:read", "Metrics for Prometheus", {200: _METRICS}, 500)
     async def get_metrics(self) -> Response:
         """Return the metrics of all parts; `owlclaw_up` says which of them answered."""
         from owlclaw_ray.telemetry.metrics.exposition import CONTENT_TYPE, text_of

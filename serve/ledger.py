@@ -16,7 +16,7 @@ from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runtime.api import Runtime
 from owlclaw_ray.store.queries import LedgerFilter
-from serve.parameters import AgentPath, AgentQuery, Id, Moment, agent_of, tenant_of
+from serve.parameters import AgentPath, AgentQuery, Id, Moment, agent_of, only_agent_of, principal_of, tenant_of
 from serve.representations import (
     HEAD_PATTERN,
     PLACE_PATTERN,
@@ -84,14 +84,17 @@ class LedgerRoutes(Resource):
         super().__init__(runtime)
         self._clock = clock
 
-    @operation("GET /v1/ledger", "Audit records, oldest first", {200: answer("Ledger records", wire.Ledger)})
+    @operation(
+        "GET /v1/ledger", "ledger:read", "Audit records, oldest first", {200: answer("Ledger records", wire.Ledger)}
+    )
     async def list_ledger_records(self, request: Request, query: Annotated[TenantLedgerQuery, Query()]) -> Response:
         """Return the records of all agents, or of one, known or not."""
-        ref = None if query.agent is None else agent_of(request, query.agent)
+        ref = only_agent_of(request, query.agent)
         return await self._records(query.of(tenant_of(request), ref))
 
     @operation(
         "GET /v1/agents/{agent}/ledger",
+        "ledger:read",
         "An agent's audit records, oldest first",
         {200: answer("Ledger records", wire.Ledger)},
         404,
@@ -105,20 +108,26 @@ class LedgerRoutes(Resource):
         return await self._records(query.of(ref.tenant, ref))
 
     @operation(
-        "GET /v1/ledger/heads", "The heads of the ledger's hash chains", {200: answer("The heads", wire.LedgerHeads)}
+        "GET /v1/ledger/heads",
+        "ledger:read",
+        "The heads of the ledger's hash chains",
+        {200: answer("The heads", wire.LedgerHeads)},
     )
     async def list_ledger_heads(self, request: Request) -> Response:
         """Return the last record of each chain."""
+        principal_of(request).require_all_agents()
         tenant = tenant_of(request)
         return json_response(heads_body(tenant, await self._runtime.ledger_chains(tenant), self._clock.now()))
 
     @operation(
         "GET /v1/ledger/verification",
+        "ledger:read",
         "Verify the ledger's hash chains",
         {200: answer("What was found in all chains", wire.LedgerVerification)},
     )
     async def verify_ledger(self, request: Request, query: Annotated[SinceQuery, Query()]) -> Response:
         """Verify all chains, record by record."""
+        principal_of(request).require_all_agents()
         tenant = tenant_of(request)
         since = [head_of(tenant, each) for each in query.since]
         return json_response(verification_body(await self._runtime.verify_ledger(tenant, since)))

@@ -16,6 +16,7 @@ class McpRoutes(Resource):
 
     @operation(
         "GET /v1/mcp",
+        "system:read",
         "The MCP servers of the node that answers, and their tools",
         {200: answer("MCP servers", wire.McpServers)},
     )

@@ -15,7 +15,7 @@ from owlclaw_ray.domain.memory import MemoryTextVersion
 from owlclaw_ray.errors import MemoryTextChangedError, Problem
 from owlclaw_ray.ids import MemoryId
 from serve.errors import InvalidRequestError
-from serve.parameters import AgentPath, Id, LimitQuery, agent_of
+from serve.parameters import AgentPath, Id, LimitQuery, actor_of, agent_of
 from serve.representations import found_body, json_response, memories_body, memory_body, memory_stats_body
 from serve.request_bodies import read_body
 from serve.resource import IDEMPOTENCY_KEY, JSON_BODY, Resource, answer, body, operation
@@ -68,6 +68,7 @@ class MemoryRoutes(Resource):
 
     @operation(
         "GET /v1/agents/{agent}/memories",
+        "memories:read",
         "An agent's memories, oldest first",
         {200: answer("Memories", wire.Memories)},
         404,
@@ -87,6 +88,7 @@ class MemoryRoutes(Resource):
 
     @operation(
         "GET /v1/agents/{agent}/memories/search",
+        "memories:read",
         "The memories that an agent would recall for a query, best first",
         {200: answer("Memories", wire.FoundMemories)},
         404,
@@ -112,6 +114,7 @@ class MemoryRoutes(Resource):
 
     @operation(
         "GET /v1/agents/{agent}/memories/stats",
+        "memories:read",
         "How much an agent remembers, and what is wrong with its files",
         {200: answer("Figures", wire.MemoryStats)},
         404,
@@ -122,6 +125,7 @@ class MemoryRoutes(Resource):
 
     @operation(
         "GET /v1/agents/{agent}/memory.md",
+        "memories:read",
         "MEMORY.md, as people read and edit it",
         {
             200: {
@@ -139,6 +143,7 @@ class MemoryRoutes(Resource):
 
     @operation(
         "PUT /v1/agents/{agent}/memory.md",
+        "memories:write",
         "Put an edited MEMORY.md in its place",
         {200: {**answer("It is in its place", wire.MemoryImported), "headers": _ETAG}},
         404,
@@ -158,12 +163,15 @@ class MemoryRoutes(Resource):
         if not text:
             what = "is empty, which may be a mistake"
             raise InvalidRequestError([Problem("body", what, "send MEMORY.md; one line feed is one without memories")])
-        back = await self._runtime.memory.put_text(ref, text, None if match is None else _version_of(match), by=by)
+        back = await self._runtime.memory.put_text(
+            ref, text, None if match is None else _version_of(match), by=actor_of(request, by)
+        )
         now = await self._runtime.memory.text(ref)
         return _marked(json_response({"put_back": [each.memory_id for each in back]}), now)
 
     @operation(
         "GET /v1/agents/{agent}/memory.archive.md",
+        "memories:read",
         "An agent's archive as people read it",
         {200: {"description": "The archive; empty if nothing was archived", "content": _MARKDOWN}},
         404,
@@ -174,6 +182,7 @@ class MemoryRoutes(Resource):
 
     @operation(
         "PUT /v1/agents/{agent}/memory.archive.md",
+        "memories:write",
         "Have in the archive what another archive of the agent has",
         {200: answer("It is there", wire.ArchiveImported)},
         404,
@@ -189,10 +198,13 @@ class MemoryRoutes(Resource):
         ref, text = agent_of(request, agent), await request.body()
         if not text:
             raise InvalidRequestError([Problem("body", "is empty", "send a MEMORY.archive.md")])
-        return json_response({"added": list(await self._runtime.memory.put_archive_text(ref, text, by=by))})
+        return json_response(
+            {"added": list(await self._runtime.memory.put_archive_text(ref, text, by=actor_of(request, by)))}
+        )
 
     @operation(
         "GET /v1/agents/{agent}/memories/{memory_id}",
+        "memories:read",
         "A memory, active or archived",
         {200: answer("The memory", wire.Memory)},
         404,
@@ -205,6 +217,7 @@ class MemoryRoutes(Resource):
 
     @operation(
         "POST /v1/agents/{agent}/memories",
+        "memories:write",
         "Store a memory",
         {201: answer("It is stored", wire.Memory)},
         *JSON_BODY,
@@ -219,11 +232,14 @@ class MemoryRoutes(Resource):
         """
         new, key = read_body(await request.body(), wire.MemoryRequest), parse_idempotency_key(request)
         ref, tags = agent_of(request, agent), tuple(dict.fromkeys(new.get("tags", ())))
-        stored = await self._runtime.memory.remember(ref, new["content"], tags, by=by, idempotency_key=key)
+        stored = await self._runtime.memory.remember(
+            ref, new["content"], tags, by=actor_of(request, by), idempotency_key=key
+        )
         return json_response(memory_body(stored), 201)
 
     @operation(
         "POST /v1/agents/{agent}/memories/archive",
+        "memories:write",
         "Move memories to the archive, where they are not recalled",
         {200: answer("Those that were moved", wire.ArchivedMemories)},
         *JSON_BODY,
@@ -233,21 +249,27 @@ class MemoryRoutes(Resource):
     async def archive_memories(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
         """Archive the memories, and return those that were active."""
         chosen = read_body(await request.body(), wire.ArchiveRequest)["memory_ids"]
-        moved = await self._runtime.memory.archive(agent_of(request, agent), tuple(map(MemoryId, chosen)), by=by)
+        moved = await self._runtime.memory.archive(
+            agent_of(request, agent), tuple(map(MemoryId, chosen)), by=actor_of(request, by)
+        )
         return json_response({"memories": [memory_body(memory) for memory in moved]})
 
     @operation(
         "POST /v1/agents/{agent}/memories/reindex",
+        "memories:write",
         "Rebuild the index from MEMORY.md",
         {200: answer("It is rebuilt", wire.Reindexed)},
         404,
     )
     async def reindex_memories(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
         """Rebuild the index."""
-        return json_response({"indexed": await self._runtime.memory.reindex(agent_of(request, agent), by=by)})
+        return json_response(
+            {"indexed": await self._runtime.memory.reindex(agent_of(request, agent), by=actor_of(request, by))}
+        )
 
     @operation(
         "PATCH /v1/agents/{agent}/memories/{memory_id}",
+        "memories:write",
         "Change the text of an active memory, its tags, or both",
         {200: answer("It is changed", wire.Memory)},
         *JSON_BODY,
@@ -273,12 +295,13 @@ class MemoryRoutes(Resource):
             None if tags is None else tuple(dict.fromkeys(tags)),
             old_content=change.get("old_content"),
             old_tags=None if old_tags is None else tuple(old_tags),
-            by=by,
+            by=actor_of(request, by),
         )
         return json_response(memory_body(edited))
 
     @operation(
         "DELETE /v1/agents/{agent}/memories/{memory_id}",
+        "memories:write",
         "Delete a memory, active or archived",
         {200: answer("The memory that was deleted", wire.Memory)},
         404,
@@ -288,5 +311,9 @@ class MemoryRoutes(Resource):
     ) -> Response:
         """Delete the memory, and return it."""
         return json_response(
-            memory_body(await self._runtime.memory.delete(agent_of(request, agent), MemoryId(memory_id), by=by))
+            memory_body(
+                await self._runtime.memory.delete(
+                    agent_of(request, agent), MemoryId(memory_id), by=actor_of(request, by)
+                )
+            )
         )

@@ -21,13 +21,14 @@ class NodeRoutes(Resource):
 
     tag = "health"
 
-    @operation("GET /v1/nodes", "The nodes of the cluster", {200: answer("Nodes", wire.Nodes)})
+    @operation("GET /v1/nodes", "system:read", "The nodes of the cluster", {200: answer("Nodes", wire.Nodes)})
     async def list_nodes(self) -> Response:
         """Ask all nodes at once, and return what each says; those that do not answer, and those that were lost, are there too."""
         return json_response(dict(nodes_body(await self._runtime.nodes())))
 
     @operation(
         "POST /v1/nodes/{node}/drain",
+        "system:admin",
         "Drain a node",
         {202: answer("It takes up nothing more; these nodes as they are now", wire.Nodes)},
         404,
@@ -42,6 +43,7 @@ class NodeRoutes(Resource):
 
     @operation(
         "POST /v1/nodes/{node}/undrain",
+        "system:admin",
         "Take a drained node back",
         {200: answer("It runs agents again; these nodes as they are now", wire.Nodes)},
         404,

@@ -20,6 +20,8 @@ from starlette.responses import Response
 from owlclaw_ray.domain.agent import InvalidAgentNameError
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import (
+    AccessConflictError,
+    AccessDeniedError,
     AgentBusyError,
     AlreadyDecidedError,
     BudgetExhaustedError,
@@ -27,6 +29,7 @@ from owlclaw_ray.errors import (
     ConfigurationError,
     DefinitionError,
     IdempotencyConflictError,
+    InvalidAccessError,
     MemoryChangedError,
     MemoryTextChangedError,
     MemoryTooLargeError,
@@ -45,6 +48,7 @@ from owlclaw_ray.errors import (
     StoreUnavailableError,
     ToolArgumentsError,
     TooManySchedulesError,
+    UnauthenticatedError,
     UnknownAgentError,
     UserError,
     WebhookRefusedError,
@@ -153,6 +157,19 @@ _RULES: Mapping[type[Exception], _ProblemRule] = {
         lambda e: {"kind": e.kind, "id": e.id, "settled_status": e.status, "why": e.why},
     ),
     BudgetExhaustedError: _ProblemRule(409, "budget-exhausted", "The budget is exhausted"),
+    UnauthenticatedError: _ProblemRule(
+        401, "unauthenticated", "A valid key is needed", headers={"WWW-Authenticate": 'Bearer realm="owlclaw"'}
+    ),
+    AccessDeniedError: _ProblemRule(
+        403, "forbidden", "The principal may not do that", lambda e: {"scope": e.scope} if e.scope else {}
+    ),
+    AccessConflictError: _ProblemRule(409, "access-conflict", "The key or tenant is not as it would have to be"),
+    InvalidAccessError: _ProblemRule(
+        422,
+        "invalid-access",
+        "There can be no such key or tenant",
+        lambda e: {"problems": listed([Problem(f"body.{e.field}", e.problem, e.fix)])},
+    ),
     WebhookRefusedError: _ProblemRule(
         401, "webhook-refused", "The webhook's signature is not valid", lambda e: {"source": e.source}
     ),

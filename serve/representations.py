@@ -19,6 +19,8 @@ from starlette.responses import Response
 from typing_extensions import is_typeddict
 
 from owlclaw_ray import wire
+from owlclaw_ray.access.keys import IssuedKey
+from owlclaw_ray.domain.access_key import AccessKey
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.artifact import StoredArtifact
@@ -33,6 +35,7 @@ from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.schedule import Backfill, Schedule, Tick
 from owlclaw_ray.domain.score import Score
 from owlclaw_ray.domain.skill import Skill
+from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.domain.tool import Permission
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import Delivery, WebhookSource
@@ -194,6 +197,10 @@ skill_body = Representation(
     constraints=lambda skill: skill.constraints(),
     problem="unmet",
 )
+key_body = Representation(wire.AccessKey, AccessKey, agents="patterns")
+"""A key, without the hash of its secret."""
+issued_key_body = Representation(wire.IssuedKey, IssuedKey, key="text", about=lambda issued: key_body(issued.key))
+tenant_body = Representation(wire.Tenant, Tenant)
 nodes_body = Representation(wire.Nodes, ClusterView)
 mcp_server_body = Representation(
     wire.McpServer, McpServerView, transport=lambda view: "stdio" if view.transport == "stdio" else "http"

@@ -11,6 +11,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.domain.principal import SCOPES
 from owlclaw_ray.runtime.api import Runtime
 from serve.body_schemas import SCHEMAS, reference
 from serve.problems import PROBLEM_JSON, TYPE_PREFIX
@@ -19,11 +20,16 @@ from serve.request_bodies import checked
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Awaitable[Response]])
 _ROUTES: dict[Callable[..., object], partial[None]] = {}
 """Of each operation's function, what adds its route to a router, but for the bound function."""
+PUBLIC = ""
+"""The scope of operations that need no principal: probes, and webhooks, which are signed."""
+SECURITY_SCHEME = "key"
+"""In the OpenAPI document."""
 JSON_BODY = (400, 408, 413)
 """Statuses of every operation that takes a JSON body."""
 _PROBLEMS = {
     400: ("malformed-json", "the body is not JSON: unexpected character at line 1, column 14"),
-    401: ("webhook-refused", "webhook of 'github' refused: the signature does not match"),
+    401: ("unauthenticated", "this server needs a key: send the header Authorization: Bearer owl_…"),
+    403: ("forbidden", "key:4fT0aQ1z (ci) has no scope runs:write"),
     404: ("not-found", "there is no run 'run_01kaexample'"),
     408: ("body-timeout", "the body was not received within 30 seconds (http.body_timeout_seconds)"),
     409: ("definition-error", "agents/assistant/SOUL.md: is empty (write who the agent is)"),
@@ -35,6 +41,7 @@ _PROBLEMS = {
     503: ("runtime-unavailable", "the runtime is starting"),
 }
 """The example of each status: the last part of its `type`, and its `detail`."""
+_REFUSED_WEBHOOK = ("webhook-refused", "webhook of 'github' refused: the signature does not match")
 IDEMPOTENCY_KEY: JsonObject = {
     "name": "Idempotency-Key",
     "in": "header",
@@ -62,15 +69,28 @@ class Resource:
 
 
 def operation(
-    route: str, summary: str, answers: Mapping[int, JsonObject], *problems: int, extra: JsonObject | None = None
+    route: str,
+    scope: str,
+    summary: str,
+    answers: Mapping[int, JsonObject],
+    *problems: int,
+    extra: JsonObject | None = None,
 ) -> Callable[[_Endpoint], _Endpoint]:
     """Return what marks a function as the operation of its name, with its docstring as its description.
 
-    `route`: method and path. `answers`: the first status is the usual one. `problems`: statuses besides those of every operation below
-    /v1. `extra`: what the document says of parameters and of the body that the function reads itself.
+    `route`: method and path. `scope`: what a principal must have, or PUBLIC. `answers`: the first status is the usual one.
+    `problems`: statuses besides those of every operation below /v1. `extra`: what the document says of parameters and of the body that
+    the function reads itself.
     """
     method, path = route.split()
-    statuses = {*problems, *((422, 500, 503) if path.startswith("/v1/") else ())}
+    if scope != PUBLIC and scope not in SCOPES:
+        raise ValueError(f"{route}: {scope!r} is no scope")
+    statuses = {
+        *problems,
+        *((422, 500, 503) if path.startswith("/v1/") else ()),
+        *(() if scope == PUBLIC else (401, 403)),
+    }
+    security = [] if scope == PUBLIC else [{SECURITY_SCHEME: [scope]}]
 
     def mark(endpoint: _Endpoint) -> _Endpoint:
         _ROUTES[endpoint] = partial(
@@ -81,8 +101,8 @@ def operation(
             summary=summary,
             status_code=next(iter(answers)),
             response_model=None,
-            responses={status: _problem(status) for status in sorted(statuses)} | dict(answers),
-            openapi_extra=extra,
+            responses={status: _problem(status, signed=scope == PUBLIC) for status in sorted(statuses)} | dict(answers),
+            openapi_extra={**(extra or {}), "security": security},
         )
         return endpoint
 
@@ -112,8 +132,8 @@ def _content(example: str) -> JsonObject:
     return {"application/json": {"examples": {example: {"$ref": f"#/components/examples/{example}"}}}}
 
 
-def _problem(status: int) -> JsonObject:
-    kind, detail = _PROBLEMS[status]
+def _problem(status: int, *, signed: bool) -> JsonObject:
+    kind, detail = _REFUSED_WEBHOOK if signed and status == HTTPStatus.UNAUTHORIZED else _PROBLEMS[status]
     title = HTTPStatus(status).phrase
     example = {"type": TYPE_PREFIX + kind, "title": title, "status": status, "detail": detail, "instance": "/v1/…"}
     documented: JsonObject = {

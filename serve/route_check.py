@@ -20,13 +20,26 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from owlclaw_ray.errors import Problem
 from serve.errors import InvalidRequestError
 from serve.problems import problem_of, wrong_method
+from serve.resource import PUBLIC, SECURITY_SCHEME
 
 _ANY = "{}"
 """Stands for a parameter."""
 _OF_OTHERS = {"/healthz", "/readyz", "/metrics", "/v1/webhooks/{source}"}
 """Paths that other programs request, with query parameters of their own."""
-_Operations: TypeAlias = dict[str, tuple[str, ...] | None]
-"""Methods, with the query parameters that each takes; None: any."""
+OPERATIONS = "owlclaw.operations"
+"""The key, in the ASGI scope, of what PathOperations.of returned for its path."""
+
+
+class Operation(Struct, frozen=True):
+    """What a path does for a method."""
+
+    parameters: tuple[str, ...] | None
+    """The query parameters that it takes; None: any."""
+    scope: str
+    """What a principal needs for it, or PUBLIC."""
+
+
+_Operations: TypeAlias = dict[str, Operation]
 
 
 class _Part(Struct):
@@ -43,21 +56,27 @@ class PathOperations:
         self._root = _Part()
 
     def add(self, routes: Iterable[BaseRoute]) -> None:
-        """Add routes, with the query parameters that their functions, or their part of the document, declare."""
+        """Add routes, with the query parameters that their functions, or their part of the document, declare, and with their scopes.
+
+        Raises ValueError for a route that declares no scope; those of the framework itself, which show the document, are public.
+        """
         for route in routes:
             if isinstance(route, Route):
                 part, methods = self._root, route.methods or set()
                 for name in route.path.split("/"):
                     part = part.following.setdefault(_ANY if name.startswith("{") else name, _Part())
-                declared = None
+                declared, scope = None, PUBLIC
+                if isinstance(route, APIRoute):
+                    scope = _scope_of(route)
                 if isinstance(route, APIRoute) and route.path not in _OF_OTHERS:
                     names = [each.alias for each in get_flat_params(route.dependant)]
                     documented = (route.openapi_extra or {}).get("parameters", ())
                     names += [each["name"] for each in documented if each["in"] == "query"]
                     declared = tuple(name for name in names if name not in route.param_convertors)
-                part.operations |= dict.fromkeys(methods | {"HEAD"} if "GET" in methods else methods, declared)
+                operation = Operation(declared, scope)
+                part.operations |= dict.fromkeys(methods | {"HEAD"} if "GET" in methods else methods, operation)
 
-    def of(self, path: str) -> Mapping[str, tuple[str, ...] | None]:
+    def of(self, path: str) -> Mapping[str, Operation]:
         """Return the operations of a path; none if it does not exist."""
         part = self._root
         for name in path.split("/"):
@@ -68,11 +87,22 @@ class PathOperations:
         return part.operations
 
 
-class RouteCheck:
-    """ASGI middleware: refuses methods and query parameters that a path does not take, and answers HEAD as GET without its body."""
+def _scope_of(route: APIRoute) -> str:
+    security = (route.openapi_extra or {}).get("security")
+    if security is None:
+        raise ValueError(f"{route.path} declares no scope")
+    scopes = [scope for each in security for scope in each[SECURITY_SCHEME]]
+    return scopes[0] if scopes else PUBLIC
 
-    def __init__(self, app: ASGIApp, paths: PathOperations) -> None:
-        self._app, self._paths = app, paths
+
+class RouteCheck:
+    """ASGI middleware: refuses methods and query parameters that a path does not take, and answers HEAD as GET without its body.
+
+    The middleware around it has looked the path up.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
@@ -80,7 +110,7 @@ class RouteCheck:
             await self._app(scope, receive, send)
             return
         path, method = scope["path"], scope["method"]
-        operations = self._paths.of(path)
+        operations: Mapping[str, Operation] = scope[OPERATIONS]
         if operations and method not in operations:
             await wrong_method(method, path, operations.keys()).response(path)(scope, receive, send)
         elif scope["query_string"] and (unknown := _unknown(scope["query_string"], operations.get(method))):
@@ -91,7 +121,8 @@ class RouteCheck:
             await self._app(scope, receive, send)
 
 
-def _unknown(query: bytes, known: tuple[str, ...] | None) -> list[Problem]:
+def _unknown(query: bytes, operation: Operation | None) -> list[Problem]:
+    known = None if operation is None else operation.parameters
     if known is None:
         return []
     given = dict.fromkeys(name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal, get_args
 
 from fastapi import Path, Query
@@ -10,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.score import Judgement
@@ -18,7 +20,7 @@ from owlclaw_ray.runtime.api import Runtime
 from owlclaw_ray.store.queries import RunFilter
 from serve.body_schemas import reference
 from serve.events import LAST_EVENT_ID, EventStream, last_event_id
-from serve.parameters import AgentQuery, Id, agent_of, tenant_of
+from serve.parameters import AgentQuery, Id, check_owner, only_agent_of, principal_of, tenant_of
 from serve.representations import event_body, json_response, run_body, score_body
 from serve.request_bodies import read_body
 from serve.resource import JSON_BODY, Resource, answer, body, operation
@@ -71,7 +73,7 @@ class RunRoutes(Resource):
         super().__init__(runtime)
         self._places, self._pulse = places, KeepAliveTimer(keep_alive)
 
-    @operation("GET /v1/runs", "List runs, newest first", {200: answer("Runs", wire.Runs)})
+    @operation("GET /v1/runs", "runs:read", "List runs, newest first", {200: answer("Runs", wire.Runs)})
     async def list_runs(
         self,
         request: Request,
@@ -88,13 +90,13 @@ class RunRoutes(Resource):
     ) -> Response:
         """Return a page of runs, without their payloads; `next_before` leads to the next page."""
         tenant = tenant_of(request)
-        ref, payloads = None if agent is None else agent_of(request, agent), include is not None
+        ref, payloads = only_agent_of(request, agent), include is not None
         found = await self._runtime.runs(RunFilter(tenant, ref, status, before, limit + 1, payloads))
         page = found[:limit]
         following = page[-1].seq if len(found) > limit else None
         return json_response({"runs": [run_body(run, payload=payloads) for run in page], "next_before": following})
 
-    @operation("GET /v1/runs/{run_id}", "A run and its result", {200: answer("The run", wire.Run)}, 404)
+    @operation("GET /v1/runs/{run_id}", "runs:read", "A run and its result", {200: answer("The run", wire.Run)}, 404)
     async def get_run(
         self,
         request: Request,
@@ -104,6 +106,7 @@ class RunRoutes(Resource):
         """Return the run; its journal too if asked for."""
         tenant = tenant_of(request)
         run = await self._runtime.run(tenant, RunId(run_id))
+        principal_of(request).require_agent(run.agent)
         shown = run_body(run)
         if events:
             watched = await self._runtime.watch(tenant, run.run_id, 0, 0.0)
@@ -112,6 +115,7 @@ class RunRoutes(Resource):
 
     @operation(
         "GET /v1/runs/{run_id}/events",
+        "runs:read",
         "Follow a run",
         {200: _EVENT_STREAM},
         404,
@@ -124,21 +128,25 @@ class RunRoutes(Resource):
         is missed or repeated. A comment line keeps idle connections open.
         """
         tenant, after = tenant_of(request), last_event_id(request)
+        await check_owner(request, partial(self._owner, request, run_id))
         return EventStream(self._runtime, tenant, RunId(run_id), after, places=self._places, pulse=self._pulse)
 
     @operation(
         "POST /v1/runs/{run_id}/cancel",
+        "runs:write",
         "Cancel a run",
         {202: answer("The run will be cancelled", wire.Run), 200: answer("The run is over, now or before", wire.Run)},
         404,
     )
     async def cancel_run(self, request: Request, run_id: RunIdPath) -> Response:
         """Ask the run to stop. Repeating it changes nothing."""
+        await check_owner(request, partial(self._owner, request, run_id))
         run = await self._runtime.cancel(tenant_of(request), RunId(run_id))
         return json_response(run_body(run), 200 if run.status.final else 202)
 
     @operation(
         "POST /v1/runs/{run_id}/scores",
+        "runs:write",
         "Score a run, in Langfuse",
         {200: answer("The score is stored", wire.Score)},
         *JSON_BODY,
@@ -152,5 +160,9 @@ class RunRoutes(Resource):
         409 `score-refused`: traces do not go to Langfuse, or it refuses the score. 503: it does not answer.
         """
         judgement = convert(read_body(await request.body(), wire.ScoreRequest), Judgement)
+        await check_owner(request, partial(self._owner, request, run_id))
         score = await self._runtime.score(tenant_of(request), RunId(run_id), judgement)
         return json_response(score_body(RunId(run_id), score))
+
+    async def _owner(self, request: Request, run_id: str) -> AgentRef:
+        return (await self._runtime.run(tenant_of(request), RunId(run_id))).agent

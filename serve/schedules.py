@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated
 
 from fastapi import Path, Query
@@ -11,11 +12,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.schedule import ScheduleRequest, ScheduleStatus
 from owlclaw_ray.ids import ScheduleId
 from owlclaw_ray.store.queries import ScheduleFilter
-from serve.parameters import AgentPath, AgentQuery, Id, LimitQuery, Moment, agent_of, tenant_of
+from serve.parameters import (
+    AgentPath,
+    AgentQuery,
+    Id,
+    LimitQuery,
+    Moment,
+    agent_of,
+    check_owner,
+    only_agent_of,
+    principal_of,
+    tenant_of,
+)
 from serve.representations import backfill_body, json_response, ring_body, schedule_body, schedules_body, ticks_body
 from serve.request_bodies import read_body
 from serve.resource import IDEMPOTENCY_KEY, JSON_BODY, Resource, answer, body, operation
@@ -42,7 +55,11 @@ class ScheduleRoutes(Resource):
     tag = "schedules"
 
     @operation(
-        "GET /v1/schedules", "Schedules, by agent, oldest first", {200: answer("Schedules", wire.Schedules)}, 404
+        "GET /v1/schedules",
+        "schedules:read",
+        "Schedules, by agent, oldest first",
+        {200: answer("Schedules", wire.Schedules)},
+        404,
     )
     async def list_schedules(
         self,
@@ -53,13 +70,14 @@ class ScheduleRoutes(Resource):
         limit: LimitQuery = 100,
     ) -> Response:
         """Return schedules, including those done and cancelled unless a status is asked for."""
-        ref = None if agent is None else agent_of(request, agent)
+        ref = only_agent_of(request, agent)
         return await self._page(
             ScheduleFilter(tenant_of(request), ref, status, None if after is None else ScheduleId(after), limit)
         )
 
     @operation(
         "GET /v1/agents/{agent}/schedules",
+        "schedules:read",
         "An agent's schedules, oldest first",
         {200: answer("Schedules", wire.Schedules)},
         404,
@@ -80,6 +98,7 @@ class ScheduleRoutes(Resource):
 
     @operation(
         "POST /v1/agents/{agent}/schedules",
+        "schedules:write",
         "Create a schedule",
         {201: answer("It is stored", wire.Schedule)},
         *JSON_BODY,
@@ -94,15 +113,22 @@ class ScheduleRoutes(Resource):
         stored = await self._runtime.timetable.create(agent_of(request, agent), wanted, idempotency_key=key)
         return json_response(schedule_body(stored), 201, {"Location": f"/v1/schedules/{stored.schedule_id}"})
 
-    @operation("GET /v1/schedules/{schedule_id}", "A schedule", {200: answer("The schedule", wire.Schedule)}, 404)
+    @operation(
+        "GET /v1/schedules/{schedule_id}",
+        "schedules:read",
+        "A schedule",
+        {200: answer("The schedule", wire.Schedule)},
+        404,
+    )
     async def get_schedule(self, request: Request, schedule_id: SchedulePath) -> Response:
         """Return the schedule."""
-        return json_response(
-            schedule_body(await self._runtime.timetable.schedule(tenant_of(request), ScheduleId(schedule_id)))
-        )
+        found = await self._runtime.timetable.schedule(tenant_of(request), ScheduleId(schedule_id))
+        principal_of(request).require_agent(found.agent)
+        return json_response(schedule_body(found))
 
     @operation(
         "GET /v1/schedules/{schedule_id}/ticks",
+        "schedules:read",
         "What became of a schedule's due times, newest first",
         {200: answer("Ticks", wire.Ticks)},
         404,
@@ -118,11 +144,13 @@ class ScheduleRoutes(Resource):
         limit: LimitQuery = 100,
     ) -> Response:
         """Return ticks."""
+        await check_owner(request, partial(self._owner, request, schedule_id))
         found = await self._runtime.timetable.ticks(tenant_of(request), ScheduleId(schedule_id), before, limit)
         return json_response(ticks_body(found, limit))
 
     @operation(
         "POST /v1/schedules/{schedule_id}/pause",
+        "schedules:write",
         "Pause a schedule",
         {200: answer("The schedule as it is now", wire.Schedule)},
         404,
@@ -133,12 +161,14 @@ class ScheduleRoutes(Resource):
 
         Repeating it changes nothing.
         """
+        await check_owner(request, partial(self._owner, request, schedule_id))
         return json_response(
             schedule_body(await self._runtime.timetable.pause(tenant_of(request), ScheduleId(schedule_id)))
         )
 
     @operation(
         "POST /v1/schedules/{schedule_id}/resume",
+        "schedules:write",
         "Resume a paused schedule",
         {200: answer("The schedule as it is now", wire.Schedule)},
         404,
@@ -146,12 +176,14 @@ class ScheduleRoutes(Resource):
     )
     async def resume_schedule(self, request: Request, schedule_id: SchedulePath) -> Response:
         """Resume the schedule. Repeating it changes nothing."""
+        await check_owner(request, partial(self._owner, request, schedule_id))
         return json_response(
             schedule_body(await self._runtime.timetable.resume(tenant_of(request), ScheduleId(schedule_id)))
         )
 
     @operation(
         "POST /v1/schedules/{schedule_id}/cancel",
+        "schedules:write",
         "Cancel a schedule",
         {200: answer("The schedule as it is now", wire.Schedule)},
         404,
@@ -162,12 +194,14 @@ class ScheduleRoutes(Resource):
 
         Repeating it changes nothing.
         """
+        await check_owner(request, partial(self._owner, request, schedule_id))
         return json_response(
             schedule_body(await self._runtime.timetable.cancel(tenant_of(request), ScheduleId(schedule_id)))
         )
 
     @operation(
         "POST /v1/schedules/{schedule_id}/backfill",
+        "schedules:write",
         "Queue runs for past due times of a schedule",
         {200: answer("What was queued", wire.Backfill)},
         *JSON_BODY,
@@ -182,11 +216,13 @@ class ScheduleRoutes(Resource):
         """
         asked = read_body(await request.body(), wire.BackfillRequest)
         since, until = wire.moment(asked["since"]), wire.moment(asked["until"])
+        await check_owner(request, partial(self._owner, request, schedule_id))
         done = await self._runtime.timetable.backfill(tenant_of(request), ScheduleId(schedule_id), since, until)
         return json_response(backfill_body(done))
 
     @operation(
         "POST /v1/schedules/{schedule_id}/ring",
+        "schedules:write",
         "Fire a schedule if it is due",
         {200: answer("When to call again", wire.Ring)},
     )
@@ -196,7 +232,11 @@ class ScheduleRoutes(Resource):
         The store decides whether it is due: a call too early, too late or twice, or for a schedule that is cancelled, unknown or another
         tenant's, does no harm.
         """
+        principal_of(request).require_all_agents()
         return json_response(ring_body(await self._runtime.ring(tenant_of(request), ScheduleId(schedule_id))))
 
     async def _page(self, where: ScheduleFilter) -> Response:
         return json_response(schedules_body(await self._runtime.timetable.schedules(where), where.limit))
+
+    async def _owner(self, request: Request, schedule_id: str) -> AgentRef:
+        return (await self._runtime.timetable.schedule(tenant_of(request), ScheduleId(schedule_id))).agent

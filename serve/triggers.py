@@ -102,6 +102,7 @@ class TriggerRoutes(Resource):
 
     @operation(
         f"POST {PATH}",
+        "runs:write",
         "Trigger an agent",
         {
             202: answer("The trigger is committed", wire.Accepted) | {"headers": _LOCATION},
@@ -156,6 +157,7 @@ class TriggerRoutes(Resource):
 
     @operation(
         f"POST {BATCH_PATH}",
+        "runs:write",
         "Trigger many agents",
         {200: answer("The outcome of each", wire.BatchResults)},
         *JSON_BODY,

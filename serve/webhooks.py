@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import Path, Query
@@ -9,14 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.webhook import DeliveryStatus
 from owlclaw_ray.ids import DeliveryId
 from owlclaw_ray.store.commands import DeliveryStored
 from owlclaw_ray.store.queries import DeliveryFilter
-from serve.parameters import Id, LimitQuery, tenant_of
+from serve.parameters import Id, LimitQuery, check_owner, principal_of, tenant_of
 from serve.representations import delivery_body, full_delivery_body, json_response, receipt_body, source_body
-from serve.resource import Resource, answer, operation
+from serve.resource import PUBLIC, Resource, answer, operation
 
 DeliveryIdPath = Annotated[Id, Path(description="A delivery's id.", examples=["whd_0123456789abcdef0123456789"])]
 _EXAMPLE: JsonObject = {"schema": {}, "example": {"action": "opened", "issue": {"number": 17}}}
@@ -28,13 +30,14 @@ class WebhookRoutes(Resource):
 
     tag = "webhooks"
 
-    @operation("GET /v1/webhooks", "Webhook sources", {200: answer("Sources", wire.WebhookSources)})
+    @operation("GET /v1/webhooks", "webhooks:read", "Webhook sources", {200: answer("Sources", wire.WebhookSources)})
     async def list_webhook_sources(self) -> Response:
         """Return the sources, without their secrets."""
         return json_response({"sources": [source_body(each) for each in self._runtime.inbox.sources()]})
 
     @operation(
         "POST /v1/webhooks/{source}",
+        PUBLIC,
         "Send a webhook",
         {202: _QUEUED, 200: answer("Nothing new", wire.WebhookReceipt)},
         401,
@@ -59,7 +62,10 @@ class WebhookRoutes(Resource):
         return _receipt(stored)
 
     @operation(
-        "GET /v1/deliveries", "Webhooks that came in, newest first", {200: answer("Deliveries", wire.Deliveries)}
+        "GET /v1/deliveries",
+        "webhooks:read",
+        "Webhooks that came in, newest first",
+        {200: answer("Deliveries", wire.Deliveries)},
     )
     async def list_deliveries(
         self,
@@ -69,22 +75,26 @@ class WebhookRoutes(Resource):
         limit: LimitQuery = 100,
     ) -> Response:
         """Return deliveries without their bodies."""
+        principal_of(request).require_all_agents()
         found = await self._runtime.inbox.deliveries(DeliveryFilter(tenant_of(request), source, status, limit))
         return json_response({"deliveries": [delivery_body(each) for each in found]})
 
     @operation(
         "GET /v1/deliveries/{delivery_id}",
+        "webhooks:read",
         "A webhook that came in, with its body",
         {200: answer("The delivery", wire.FullDelivery)},
         404,
     )
     async def get_delivery(self, request: Request, delivery_id: DeliveryIdPath) -> Response:
         """Return the delivery."""
+        await check_owner(request, partial(self._owner, request, delivery_id))
         found = await self._runtime.inbox.delivery(tenant_of(request), DeliveryId(delivery_id))
         return json_response(full_delivery_body(found))
 
     @operation(
         "POST /v1/deliveries/{delivery_id}/redelivery",
+        "webhooks:write",
         "Map a webhook again",
         {202: _QUEUED, 200: answer("It is ignored, or came again meanwhile", wire.WebhookReceipt)},
         404,
@@ -93,7 +103,11 @@ class WebhookRoutes(Resource):
     )
     async def redeliver_webhook(self, request: Request, delivery_id: DeliveryIdPath) -> Response:
         """Map one that was unmapped, or that its agent refused, as its source is configured now."""
+        await check_owner(request, partial(self._owner, request, delivery_id))
         return _receipt(await self._runtime.inbox.redeliver(tenant_of(request), DeliveryId(delivery_id)))
+
+    async def _owner(self, request: Request, delivery_id: str) -> AgentRef | None:
+        return (await self._runtime.inbox.delivery(tenant_of(request), DeliveryId(delivery_id))).agent
 
 
 def _receipt(stored: DeliveryStored) -> Response:

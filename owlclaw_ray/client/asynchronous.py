@@ -50,13 +50,14 @@ class Client:
     there yet) are tried again: `attempts` times in all, which with pauses that double from 0.2 s outlasts the restart of
     a server process. Retry-After is honoured. Methods raise the errors of `owlclaw_ray.errors` where the server names one,
     ClientError for other refusals, RuntimeUnavailableError and its ServerUnreachableError when nothing useful answers. Times
-    are seconds. Use it as `async with Client(url) as client`, or call `close`.
+    are seconds. `api_key`: the access key, where the server needs one. Use it as `async with Client(url) as client`, or call `close`.
     """
 
     def __init__(
         self,
         url: str = DEFAULT_URL,
         *,
+        api_key: str | None = None,
         attempts: int = 7,
         timeout: float = 30.0,
         transport: httpx.AsyncBaseTransport | None = None,
@@ -70,6 +71,7 @@ class Client:
         self._sleep = sleep
         self._http = httpx.AsyncClient(
             base_url=self.url,
+            headers={} if api_key is None else {"Authorization": f"Bearer {api_key}"},
             timeout=timeout,
             transport=transport,
             # over plain HTTP no certificate is met: a context without authorities saves the time to load the world's
@@ -536,6 +538,53 @@ class Client:
     async def undrain(self, node: str) -> wire.Nodes:
         """Let a drained node run agents again, or `all`; see `drain`."""
         return await self._call(wire.Nodes, "POST", f"/v1/nodes/{_part(node)}/undrain")
+
+    async def keys(self, *, after: str = "", limit: int = 100) -> wire.AccessKeys:
+        """Return a page of the tenant's access keys, by id; `after` is the `next_after` of the page before it."""
+        return await self._call(wire.AccessKeys, "GET", "/v1/keys", {"after": after or None, "limit": limit})
+
+    async def create_key(
+        self,
+        name: str,
+        scopes: Sequence[str],
+        *,
+        agents: Sequence[str] = (),
+        days: float | None = None,
+        tenant: str | None = None,
+    ) -> wire.IssuedKey:
+        """Make an access key: `scopes` are scopes or roles, `agents` patterns such as `agent:trader:*`. Its text is told this once.
+
+        It is no request to repeat by itself: one whose answer is lost has made a key that nobody has.
+        """
+        body = {"name": name, "scopes": list(scopes), "agents": list(agents), "days": days, "tenant": tenant}
+        said = {field: value for field, value in body.items() if value is not None}
+        return await self._call(wire.IssuedKey, "POST", "/v1/keys", body=said)
+
+    async def rotate_key(self, key_id: str, grace_seconds: float = 0.0) -> wire.IssuedKey:
+        """Give a key another secret; the one before stays valid for so many seconds. Raises NotFoundError."""
+        path = f"/v1/keys/{_part(key_id)}/rotate"
+        return await self._call(wire.IssuedKey, "POST", path, body={"grace_seconds": grace_seconds})
+
+    async def revoke_key(self, key_id: str) -> wire.AccessKey:
+        """Revoke a key for good; within 5 seconds it is refused everywhere. Raises NotFoundError."""
+        return await self._call(wire.AccessKey, "POST", f"/v1/keys/{_part(key_id)}/revoke")
+
+    async def tenants(self, *, after: str = "", limit: int = 100) -> wire.Tenants:
+        """Return a page of the tenants, by id; `after` is the `next_after` of the page before it."""
+        return await self._call(wire.Tenants, "GET", "/v1/tenants", {"after": after or None, "limit": limit})
+
+    async def tenant(self, tenant: str) -> wire.Tenant:
+        """Return a tenant; raises NotFoundError."""
+        return await self._call(wire.Tenant, "GET", f"/v1/tenants/{_part(tenant)}")
+
+    async def create_tenant(self, tenant: str, name: str = "", weight: int = 1) -> wire.Tenant:
+        """Make a tenant."""
+        body: JsonObject = {"tenant": tenant, "name": name or tenant, "weight": weight}
+        return await self._call(wire.Tenant, "POST", "/v1/tenants", body=body)
+
+    async def update_tenant(self, tenant: str, change: wire.TenantChange) -> wire.Tenant:
+        """Change a tenant; raises NotFoundError."""
+        return await self._call(wire.Tenant, "PATCH", f"/v1/tenants/{_part(tenant)}", body=dict(change))
 
     async def ledger(
         self,

@@ -12,11 +12,14 @@ import orjson
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.errors import (
+    AccessConflictError,
+    AccessDeniedError,
     AgentBusyError,
     AlreadyDecidedError,
     BudgetExhaustedError,
     DefinitionError,
     IdempotencyConflictError,
+    InvalidAccessError,
     MemoryChangedError,
     MemoryTextChangedError,
     MemoryTooLargeError,
@@ -32,6 +35,7 @@ from owlclaw_ray.errors import (
     SettledError,
     StoreUnavailableError,
     TooManySchedulesError,
+    UnauthenticatedError,
     UnknownAgentError,
 )
 
@@ -85,6 +89,10 @@ _TYPED: Mapping[str, Callable[[JsonObject], OwlClawError]] = {
     "memory-changed": lambda problem: MemoryChangedError(problem["memory_id"], problem["fields"]),
     "memory-text-changed": lambda _: MemoryTextChangedError(),
     "memory-too-large": lambda problem: MemoryTooLargeError(problem["size_bytes"], problem["limit_bytes"]),
+    "unauthenticated": lambda problem: UnauthenticatedError(problem["detail"]),
+    "forbidden": lambda problem: AccessDeniedError(problem["detail"], problem.get("scope", "")),
+    "access-conflict": lambda problem: AccessConflictError(problem["detail"]),
+    "invalid-access": lambda problem: _invalid_access(**problem["problems"][0]),
     "already-decided": lambda problem: AlreadyDecidedError(problem["approval_id"], problem["approval_status"]),
     "invalid-schedule": lambda problem: ScheduleError(
         problem["problems"][0]["where"].removeprefix("body."), problem["problems"][0]["what"]
@@ -98,6 +106,10 @@ _TYPED: Mapping[str, Callable[[JsonObject], OwlClawError]] = {
     "store-unavailable": lambda problem: StoreUnavailableError(problem["detail"]),
     "runtime-unavailable": lambda problem: RuntimeUnavailableError(problem["detail"]),
 }
+
+
+def _invalid_access(where: str, what: str, fix: str) -> InvalidAccessError:
+    return InvalidAccessError(where.removeprefix("body."), what, fix)
 
 
 def failure_of(response: httpx.Response) -> OwlClawError:

@@ -33,6 +33,9 @@ class LedgerKind(Enum):
     VISIBILITY = "visibility"
     """Which tools a run may use, and why others not: visible (how many), tools (hash of the blob with their schemas), hidden
     [{tools, by, reason}]."""
+    ACCESS = "access"
+    """Who may do what has changed, or was tried: what (`key_created`, `key_first_used`, `key_rotated`, `key_revoked`, `key_refused`,
+    `tenant_created`, `tenant_changed`), by, key_id, and what there is to it. It belongs to no agent and no run."""
     WARNING = "warning"
     """Something degraded: what, why."""
 

@@ -8,6 +8,9 @@ from contextlib import AbstractAsyncContextManager
 
 from msgspec import Struct
 
+from owlclaw_ray.access.authentication import Authenticator
+from owlclaw_ray.access.keys import AccessKeys
+from owlclaw_ray.access.tenants import Tenants
 from owlclaw_ray.definitions.api import NamedDefinitions
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus
@@ -198,6 +201,9 @@ class Runtime:
             ids=ids,
         )
         self.inbox = WebhookInbox(sources, store=store, submissions=self._submissions, clock=clock, ids=ids)
+        self.authenticator = Authenticator(store, clock, ids)
+        self.keys = AccessKeys(store, clock, ids, made=self.authenticator.close)
+        self.tenants = Tenants(store, clock, ids, made=self.authenticator.close)
         self.outbox = WebhookOutbox(store, clock, ids)
         self.timetable = Timetable(store=store, dispatcher=dispatcher, definitions=definitions, clock=clock, ids=ids)
 

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
+from owlclaw_ray.domain.access_key import AccessKey
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.approval import Approval, ApprovalStatus
 from owlclaw_ray.domain.callback import Callback, CallbackStatus
@@ -17,8 +18,9 @@ from owlclaw_ray.domain.memory import StoredDocument
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleStatus, Tick
 from owlclaw_ray.domain.task import Task
+from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
-from owlclaw_ray.ids import ActivationId, ApprovalId, CallbackId, DeliveryId, RunId, ScheduleId, TaskId, TenantId
+from owlclaw_ray.ids import ActivationId, ApprovalId, CallbackId, DeliveryId, KeyId, RunId, ScheduleId, TaskId, TenantId
 from owlclaw_ray.ledger.chain import ChainHead
 from owlclaw_ray.store.commands import ClusterNode, RunEnded
 
@@ -141,6 +143,37 @@ class ReleasedRuns(Query[Sequence[RunEnded]], frozen=True):
 
 class ClusterNodes(Query[Sequence[ClusterNode]], frozen=True):
     """The nodes of all clusters that use the store, by id."""
+
+
+class KeyById(Query["AccessKey | None"], frozen=True):
+    """The access key of that id, of any tenant."""
+
+    key_id: KeyId
+
+
+class KeysOfTenant(Query[Sequence[AccessKey]], frozen=True):
+    """The tenant's access keys whose ids come after that one, by id, revoked and expired ones too."""
+
+    tenant: TenantId
+    after: str = ""
+    limit: int = 1_000
+
+
+class TenantById(Query["Tenant | None"], frozen=True):
+    """What is stored of a tenant; None for the default one as long as nothing was said of it."""
+
+    tenant: TenantId
+
+
+class TenantPage(Query[Sequence[Tenant]], frozen=True):
+    """The tenants that are stored, by id, from after that one on."""
+
+    after: str = ""
+    limit: int = 1_000
+
+
+class IsAccessControlled(Query[bool], frozen=True):
+    """Whether there is, or was, any access key or tenant: then nobody is let in without a key."""
 
 
 class AgentByRef(Query["AgentRecord | None"], frozen=True):

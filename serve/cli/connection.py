@@ -21,6 +21,8 @@ FolderOption = Annotated[
     Path, typer.Option("--folder", "-C", help="The application's folder, with owlclaw.yaml.", show_default="here")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+KEY_VARIABLE = "OWLCLAW_API_KEY"
+"""The access key of the commands: an option would be in the list of processes, and in the shell's history."""
 HERE = Path()
 _ATTEMPTS, _ATTEMPTS_ELSEWHERE = 3, 2
 """Of one request to a folder's server that runs, and to one at a URL; to a folder's server that does not run, one."""
@@ -43,10 +45,11 @@ def connect(url: str | None, folder: Path) -> SyncClient:
     if url and not url.startswith(("http://", "https://")):
         fix = f"write it as http://{url.rpartition('://')[2]}"
         raise ConfigurationError([Problem("--url or OWLCLAW_URL", f"is {url!r}", fix)])
+    key = environment().get(KEY_VARIABLE) or None
     if url:
-        return SyncClient(url, attempts=_ATTEMPTS_ELSEWHERE)
+        return SyncClient(url, api_key=key, attempts=_ATTEMPTS_ELSEWHERE)
     found = find_runtime(folder, environment())
     running = pid_file.read(found.data_dir)
     if running is not None and running.process() is not None:
-        return SyncClient(running.url, attempts=_ATTEMPTS)
-    return SyncClient(found.url, attempts=1)
+        return SyncClient(running.url, api_key=key, attempts=_ATTEMPTS)
+    return SyncClient(found.url, api_key=key, attempts=1)

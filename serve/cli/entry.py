@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from owlclaw_ray.errors import ConfigurationError, NotFoundError, OwlClawError
+from owlclaw_ray.errors import ConfigurationError, NotFoundError, OwlClawError, UnauthenticatedError
+from serve.cli.connection import KEY_VARIABLE
 from serve.cli.output import complain
 
 MODULES = {
@@ -26,6 +27,8 @@ MODULES = {
     "schedules": ("schedules",),
     "approvals": ("approvals",),
     "webhooks": ("webhooks",),
+    "keys": ("keys",),
+    "tenants": ("tenants",),
     "ledger": ("ledger",),
     "mcp": ("mcp",),
     "doctor": ("doctor",),
@@ -71,6 +74,8 @@ _LISTS = {
     "delivery": "webhooks deliveries",
     "callback": "webhooks callbacks",
     "webhook source": "webhooks sources",
+    "key": "keys list",
+    "tenant": "tenants list",
 }
 """The command that lists each kind of resource."""
 
@@ -91,6 +96,8 @@ class _Commands(TyperGroup):
             if getattr(error, "refused", False):
                 url = getattr(error, "url", "")
                 text = f"nothing is listening at {url}\n  → start it with: owlclaw up, or name a server that runs with --url or OWLCLAW_URL"
+            elif isinstance(error, UnauthenticatedError):
+                text += f"\n  → put a key into the variable {KEY_VARIABLE}; on its machine make one with: owlclaw keys create --first"
             elif isinstance(error, NotFoundError) and error.kind in _LISTS:
                 text += f"\n  → list them with: owlclaw {_LISTS[error.kind]}"
             elif isinstance(error, ConfigurationError) and len(error.problems) > 1:

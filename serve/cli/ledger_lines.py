@@ -64,5 +64,8 @@ def _text(kind: wire.LedgerKind, data: Mapping[str, Any]) -> str:
             hidden = [f"{', '.join(each['tools'])} ({each['reason']})" for each in data["hidden"]]
             hidden += [f"skills {', '.join(each['skills'])} ({each['reason']})" for each in data.get("skills", ())]
             return f"{counted(data['visible'], 'tool')} visible" + (f" · hidden: {'; '.join(hidden)}" if hidden else "")
+        case "access":
+            more = [f"{name}={value}" for name, value in data.items() if name not in {"what", "by"}]
+            return " ".join([f"{data['what']}{by}", *more])
         case "warning":
             return f"{data['what']}: {data['why']}"

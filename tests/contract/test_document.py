@@ -23,7 +23,7 @@ SHARES = 4
 
 @pytest.mark.timeout(900)
 def test_the_server_takes_refuses_and_answers_what_its_document_says(server):
-    paths = httpx.get(f"{server}/openapi.json").json()["paths"]
+    paths = httpx.get(f"{server.url}/openapi.json").json()["paths"]
     shares = [["--phases", UNITS, *including([*paths][each::SHARES])] for each in range(SHARES)]
     shares.append(["--phases", "stateful"])
 
@@ -41,4 +41,5 @@ def including(paths):
 
 def ask(server, arguments):
     command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG), "run", *arguments]
-    return subprocess.run([*command, f"{server}/openapi.json"], cwd=ROOT, capture_output=True, text=True, check=False)
+    command += ["--header", f"Authorization: Bearer {server.key}", f"{server.url}/openapi.json"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -31,6 +31,7 @@ from owlclaw_ray.store.commands import (
     StaleEpoch,
 )
 from owlclaw_ray.store.queries import AgentByRef, AgentPage, AgentsWithWork, JournalOfRun, RunById, RunFilter
+from tests.contracts.store_access_contract import AccessContract
 from tests.contracts.store_admission_contract import AdmissionContract
 from tests.contracts.store_approval_contract import ApprovalContract
 from tests.contracts.store_attempt_contract import AttemptContract
@@ -441,6 +442,7 @@ class StoreContract(
     MemoryContract,
     AttemptContract,
     NodeContract,
+    AccessContract,
     ClaimingActivationContract,
     BudgetContract,
     FollowingContract,

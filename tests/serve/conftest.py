@@ -44,6 +44,7 @@ class Stage(Current):
         super().__init__(lambda: self.played)
         self.played: Runtime
         self.timetable = Current(lambda: self.played.timetable)
+        self.authenticator = Current(lambda: self.played.authenticator)
 
     async def ring(self, tenant: TenantId, schedule_id: ScheduleId) -> Alarm:
         return await self.played.ring(tenant, schedule_id)

@@ -11,6 +11,9 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
+from owlclaw_ray.access.authentication import Authenticator
+from owlclaw_ray.access.keys import AccessKeys
+from owlclaw_ray.access.tenants import Tenants
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits, ModelChoice
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus
 from owlclaw_ray.domain.artifact import TEXT, Artifact, StoredArtifact
@@ -341,6 +344,9 @@ class MemoryRuntime(Runtime):
             definitions=DefinitionsOfDouble(),
             clock=clock,
         )
+        self.authenticator = Authenticator(self.schedules, clock, self._ids)
+        self.keys = AccessKeys(self.schedules, clock, self._ids, made=self.authenticator.close)
+        self.tenants = Tenants(self.schedules, clock, self._ids, made=self.authenticator.close)
         self._stored = {(AgentRef.parse("assistant"), ARTIFACT.artifact_id): ARTIFACT}
         self.reloaded: list[AgentRef] = []
         self.full_at: int | None = None

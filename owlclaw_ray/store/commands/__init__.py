@@ -11,6 +11,16 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from owlclaw_ray.store.commands.access import (
+    KeyChanged,
+    KeyStored,
+    KeyUseNoted,
+    NoteKeyUse,
+    PutKey,
+    PutTenant,
+    TenantChanged,
+    TenantStored,
+)
 from owlclaw_ray.store.commands.approvals import (
     ApprovalClosed,
     ApprovalSettled,
@@ -164,6 +174,9 @@ Command: TypeAlias = (
     | HoldNode
     | MarkNode
     | NoteExported
+    | PutKey
+    | NoteKeyUse
+    | PutTenant
 )
 
 Outcome: TypeAlias = (
@@ -180,6 +193,11 @@ Outcome: TypeAlias = (
     | NodeLost
     | NodeMarked
     | NodeChanged
+    | KeyStored
+    | KeyChanged
+    | KeyUseNoted
+    | TenantStored
+    | TenantChanged
     | RunClaimed
     | NothingQueued
     | StaleEpoch
@@ -277,6 +295,9 @@ __all__ = [
     "IdempotencyConflict",
     "IdleHeartbeat",
     "JoinNode",
+    "KeyChanged",
+    "KeyStored",
+    "KeyUseNoted",
     "LeaseElsewhere",
     "LeaseHeld",
     "LeaseReleased",
@@ -292,6 +313,7 @@ __all__ = [
     "NodeMarked",
     "NodeState",
     "NoteExported",
+    "NoteKeyUse",
     "NothingQueued",
     "OldArtifact",
     "OnStandby",
@@ -299,7 +321,9 @@ __all__ = [
     "PauseSchedule",
     "PutArtifact",
     "PutArtifactPart",
+    "PutKey",
     "PutTask",
+    "PutTenant",
     "QueueFull",
     "ReceiveDelivery",
     "ReleaseAgent",
@@ -324,6 +348,8 @@ __all__ = [
     "SubmitRun",
     "TaskChanged",
     "TaskStored",
+    "TenantChanged",
+    "TenantStored",
     "TooManySchedules",
     "WebhooksForgotten",
 ]

@@ -12,6 +12,7 @@ from owlclaw_ray.ids import RunId, ScheduleId
 from owlclaw_ray.ledger.redaction import Redactor
 from owlclaw_ray.store.commands import Command, CommandBlocked, CommandFailed, Outcome
 from owlclaw_ray.store.sql import (
+    access,
     approvals,
     artifacts,
     attempts,
@@ -47,6 +48,7 @@ from owlclaw_ray.store.sql.working_set import RowChange
 from owlclaw_ray.store.sql.writer import Writer
 
 _SUBJECTS = (
+    access,
     approvals,
     artifacts,
     attempts,

@@ -25,14 +25,17 @@ from owlclaw_ray.store.sql.row_codecs import (
     BRIEF_DELIVERY_COLUMNS,
     CALLBACKS,
     DELIVERIES,
+    KEYS,
     NODES,
     SCHEDULES,
     TASKS,
+    TENANTS,
     TICKS,
     approval_of,
 )
 from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.schema import (
+    access_keys,
     active_run,
     agents,
     approvals,
@@ -55,6 +58,7 @@ from owlclaw_ray.store.sql.schema import (
     schedules,
     small_payload,
     tasks,
+    tenants,
     ticks,
     webhook_deliveries,
 )
@@ -183,6 +187,12 @@ class Loader:
         self._locked_lease = dialect.locking(self._lease)
         nodes = select(*NODES.columns).where(among(cluster_nodes.c.node_id, "ids")).order_by(cluster_nodes.c.node_id)
         self._nodes, self._locked_nodes = nodes, dialect.locking(nodes)
+        self._access_keys = dialect.locking(
+            select(*KEYS.columns).where(among(access_keys.c.key_id, "ids")).order_by(access_keys.c.key_id)
+        )
+        self._tenants = dialect.locking(
+            select(*TENANTS.columns).where(among(tenants.c.tenant, "ids")).order_by(tenants.c.tenant)
+        )
         nobody = {"id": LEASE_ROW, "cluster": "", "generation": 0, "beats": 0}
         self._new_lease = dialect.insert(cluster_lease).values(nobody).on_conflict_do_nothing()
         nothing = {"version": 0, "change_id": "", "documents": "{}"}
@@ -215,6 +225,8 @@ class Loader:
         if needs.claims_agents and self._node_id and self._node_id not in needs.nodes:
             nodes += rows(self._nodes, {self._node_id})
         store.nodes = {each.node_id: each for each in map(NODES.fact, nodes)}
+        store.tenants = {each.tenant: each for each in map(TENANTS.fact, rows(self._tenants, needs.tenants))}
+        store.access_keys = {each.key_id: each for each in map(KEYS.fact, rows(self._access_keys, needs.access_keys))}
         self._lock_agents(connection, needs, store)
         self._load_schedules(connection, needs, store)
         self._take_runs(store, rows(self._runs, needs.runs))

@@ -11,6 +11,7 @@ from msgspec import Struct, convert
 from msgspec.structs import asdict
 from sqlalchemy.sql.schema import Table
 
+from owlclaw_ray.domain.access_key import AccessKey
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus
 from owlclaw_ray.domain.callback import Callback
@@ -19,6 +20,7 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.domain.task import Task
+from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.store.commands import ClusterNode
 from owlclaw_ray.store.sql.codec import (
@@ -31,6 +33,7 @@ from owlclaw_ray.store.sql.codec import (
     to_micros,
 )
 from owlclaw_ray.store.sql.schema import (
+    access_keys,
     approvals,
     callbacks,
     cluster_nodes,
@@ -38,6 +41,7 @@ from owlclaw_ray.store.sql.schema import (
     ledger,
     schedules,
     tasks,
+    tenants,
     ticks,
     webhook_deliveries,
 )
@@ -119,6 +123,8 @@ class RowCodec(Generic[_T]):
 
 SCHEDULES = RowCodec(Schedule, schedules, rest="rule")
 NODES = RowCodec(ClusterNode, cluster_nodes)
+KEYS = RowCodec(AccessKey, access_keys, json=("scopes", "patterns"))
+TENANTS = RowCodec(Tenant, tenants)
 TICKS = RowCodec(Tick, ticks, json=("reason",))
 TASKS = RowCodec(Task, tasks, owner="owner", rest="data")
 """Beside the task: `created_at`, `updated_at`."""

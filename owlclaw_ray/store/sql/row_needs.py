@@ -58,6 +58,10 @@ class RowNeeds(Struct):
     callbacks: set[str] = field(default_factory=set)
     memories: set[str] = field(default_factory=set)
     """Agents whose memories are to be locked, and made if they are new."""
+    access_keys: set[str] = field(default_factory=set)
+    """To lock."""
+    tenants: set[str] = field(default_factory=set)
+    """To lock."""
     records: set[tuple[str, str]] = field(default_factory=set)
     """Ledger records, each by its run and its own id."""
 

@@ -395,6 +395,38 @@ export_positions = Table(
 )
 """Up to which record of each ledger chain traces are exported. A row of no chain says that the export has begun."""
 
+access_keys = Table(
+    "access_keys",
+    metadata,
+    Column("key_id", NAME, primary_key=True),
+    Column("tenant", NAME, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("secret_hash", Text, nullable=False),
+    Column("scopes", Text, nullable=False),
+    Column("patterns", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("previous_hash", Text),
+    Column("previous_until", BigInteger),
+    Column("last_used_at", BigInteger),
+    Column("revoked_at", BigInteger),
+    Index("access_keys_by_tenant", "tenant", "key_id"),
+)
+"""Access keys, without their secrets."""
+
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("tenant", NAME, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("weight", BigInteger, nullable=False),
+)
+"""The tenants, but for the default one as long as nothing was said of it."""
+
 schema_compatibility = Table(
     "schema_compatibility",
     metadata,

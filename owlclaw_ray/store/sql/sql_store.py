@@ -14,12 +14,12 @@ from owlclaw_ray.ledger.redaction import Redactor
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import Command, Outcome
 from owlclaw_ray.store.queries import Query
-from owlclaw_ray.store.sql import artifacts, memories, queries, run_ends
+from owlclaw_ray.store.sql import access, artifacts, memories, queries, run_ends
 from owlclaw_ray.store.sql.batch import Applier
 from owlclaw_ray.store.sql.databases import Database
 from owlclaw_ray.store.sql.failures import FAILURES, FailureAction, explain, failure_of
 
-_ANSWERED_IN = (artifacts, memories, queries, run_ends)
+_ANSWERED_IN = (access, artifacts, memories, queries, run_ends)
 """The modules that register the answers to queries, see queries.reads."""
 _RACES = 5
 _WRITABLE_SECONDS = 1.0

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from owlclaw_ray.domain.access_key import AccessKey
 from owlclaw_ray.domain.approval import Approval, ApprovalStatus
 from owlclaw_ray.domain.callback import Callback, CallbackStatus, callback_id_of
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
@@ -25,6 +26,7 @@ from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.domain.task import Task
+from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.ids import RunId
@@ -248,6 +250,8 @@ class RowChange(IntEnum):
     REMOVED_ARTIFACT = auto()
     """Artifacts, and before which moment they must have been stored to be removed."""
     EXPORT_POSITION = auto()
+    ACCESS_KEY = auto()
+    TENANT = auto()
     NODE = auto()
     FORGOTTEN_NODES = auto()
     """Clusters; lost nodes of all others are removed."""
@@ -280,6 +284,10 @@ class WorkingSet(Struct):
     """Those that commands name."""
     memories: dict[str, MemoryRow] = field(default_factory=dict)
     """Of those agents whose memories commands name."""
+    access_keys: dict[str, AccessKey] = field(default_factory=dict)
+    """Those that commands name."""
+    tenants: dict[str, Tenant] = field(default_factory=dict)
+    """Those that commands name."""
     records: set[tuple[str, str]] = field(default_factory=set)
     """Ledger records that are in the store already, each by its run and its own id."""
     accounts: dict[str, AccountRow] = field(default_factory=dict)
@@ -318,6 +326,14 @@ class WorkingSet(Struct):
         """Note that the row of a node is to be written."""
         self.nodes[node.node_id] = node
         self.changes[RowChange.NODE][node.node_id] = node
+
+    def put_key(self, key: AccessKey) -> None:
+        """Note that an access key is to be written."""
+        self.access_keys[key.key_id] = self.changes[RowChange.ACCESS_KEY][key.key_id] = key
+
+    def put_tenant(self, tenant: Tenant) -> None:
+        """Note that a tenant is to be written."""
+        self.tenants[tenant.tenant] = self.changes[RowChange.TENANT][tenant.tenant] = tenant
 
     def forget_lost_nodes(self, cluster: str) -> None:
         """Note that the rows of lost nodes of other clusters are to be removed."""

@@ -18,10 +18,21 @@ from owlclaw_ray.ledger.chain import ChainHead, canonical_data, next_hash
 from owlclaw_ray.ledger.redaction import Redactor
 from owlclaw_ray.store.sql.codec import agent_key, to_micros
 from owlclaw_ray.store.sql.dialects import Dialect
-from owlclaw_ray.store.sql.row_codecs import APPROVALS, CALLBACKS, DELIVERIES, NODES, SCHEDULES, TASKS, TICKS
+from owlclaw_ray.store.sql.row_codecs import (
+    APPROVALS,
+    CALLBACKS,
+    DELIVERIES,
+    KEYS,
+    NODES,
+    SCHEDULES,
+    TASKS,
+    TENANTS,
+    TICKS,
+)
 from owlclaw_ray.store.sql.schema import (
     NAME,
     WAITING,
+    access_keys,
     agents,
     approvals,
     artifact_parts,
@@ -45,6 +56,7 @@ from owlclaw_ray.store.sql.schema import (
     schedules,
     settled_callback,
     tasks,
+    tenants,
     ticks,
     waiting_delivery,
     webhook_deliveries,
@@ -218,6 +230,8 @@ class Writer:
         )
         self._before_ledger: tuple[_Step, ...] = (
             (RowChange.LEASE, updating(cluster_lease, ("cluster", "generation", "beats"), "id"), None),
+            (RowChange.TENANT, replacing(tenants, TENANTS.names), TENANTS.row),
+            (RowChange.ACCESS_KEY, replacing(access_keys, KEYS.names), KEYS.row),
             (RowChange.NODE, replacing(cluster_nodes, NODES.names), NODES.row),
             (RowChange.FORGOTTEN_NODES, RowsStatement(lost, ("state", "cluster"), engine_dialect), None),
             (RowChange.NEW_RUN, inserting(runs, _NEW_RUN), _picking(_NEW_RUN)),

@@ -1,0 +1,1 @@
+"""Who may do what: keys, tenants, and who a request acts for."""

@@ -1,0 +1,193 @@
+"""Whom a request acts for: known by its key, which is looked up every few seconds while it is used."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections import OrderedDict
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from owlclaw_ray.access.records import access_record
+from owlclaw_ray.domain.access_key import AccessKey, read_key
+from owlclaw_ray.domain.principal import LOCAL, Principal
+from owlclaw_ray.domain.tenant import TenantStatus
+from owlclaw_ray.errors import OwlClawError, UnauthenticatedError
+from owlclaw_ray.ids import IdSource, TenantId
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import AppendLedger, NoteKeyUse
+from owlclaw_ray.store.queries import IsAccessControlled, KeyById, TenantById
+
+FRESH_SECONDS = 3.0
+"""For how long the answer about a key is used. A key that is revoked is refused everywhere within 5 seconds."""
+_USE_NOTED = timedelta(minutes=1)
+_REMEMBERED = 10_000
+_NO_KEY = "this server needs a key: send the header Authorization: Bearer owl_…"
+_REFUSED = "the key is not valid: it is unknown, revoked, rotated or expired, or its tenant is suspended"
+_TOLD_SECONDS = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+class _Answer(Struct, frozen=True):
+    """What is known of a key since a moment of the monotonic clock. None: it is refused."""
+
+    principal: Principal | None
+    since: float
+
+
+class Authenticator:
+    """Tells principals by their keys, and by having none while nobody has one."""
+
+    def __init__(self, store: Store, clock: Clock, ids: IdSource) -> None:
+        self._store, self._clock, self._ids = store, clock, ids
+        self._answers: OrderedDict[bytes, _Answer] = OrderedDict()
+        self._asked: dict[bytes, asyncio.Task[_Answer]] = {}
+        self._open_since: float | None = None
+        self._controlled = False
+        self._opening: asyncio.Task[bool] | None = None
+        self._told: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._watched: dict[str, set[asyncio.Event]] = {}
+        self._watching: asyncio.Task[None] | None = None
+        self._behind: set[asyncio.Task[Any]] = set()
+
+    async def principal_of(self, key: str | None) -> Principal:
+        """Return who has the key, or LOCAL for nobody's as long as there are none.
+
+        Raises UnauthenticatedError, and StoreUnavailableError when nobody knows.
+        """
+        if key is None:
+            if await self._is_open():
+                return LOCAL
+            raise UnauthenticatedError(_NO_KEY)
+        digest = hashlib.sha256(key.encode()).digest()
+        answer = self._answers.get(digest)
+        if answer is None or self._clock.monotonic() - answer.since >= FRESH_SECONDS:
+            answer = await self._ask(digest, key)
+        if answer.principal is None:
+            raise UnauthenticatedError(_REFUSED)
+        return answer.principal
+
+    def close(self) -> None:
+        """Let nobody in without a key from now on: there is one, or a tenant."""
+        self._controlled = True
+
+    @contextmanager
+    def watching(self, key: str) -> Iterator[asyncio.Event]:
+        """Look the key up again and again during the block; the event is set when it is refused."""
+        refused = asyncio.Event()
+        self._watched.setdefault(key, set()).add(refused)
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch(), name="watch-keys")
+        try:
+            yield refused
+        finally:
+            events = self._watched[key]
+            events.discard(refused)
+            if not events:
+                del self._watched[key]
+            if not self._watched and self._watching is not None:
+                self._watching.cancel()
+                self._watching = None
+
+    async def _watch(self) -> None:
+        while True:
+            await self._clock.sleep(FRESH_SECONDS / 2)
+            for key, events in [*self._watched.items()]:
+                try:
+                    await self.principal_of(key)
+                except UnauthenticatedError:
+                    for event in events:
+                        event.set()
+                except OwlClawError as error:
+                    logger.warning("a key in use could not be looked up: %s", error)
+
+    async def _is_open(self) -> bool:
+        """Return whether no key and no tenant was ever made. Once one was, this is never asked again."""
+        if self._controlled:
+            return False
+        now = self._clock.monotonic()
+        if self._open_since is None or now - self._open_since >= FRESH_SECONDS:
+            if self._opening is None:
+                self._opening = asyncio.create_task(self._look_for_keys())
+            return await asyncio.shield(self._opening)
+        return True
+
+    async def _look_for_keys(self) -> bool:
+        try:
+            now = self._clock.monotonic()
+            controlled = await self._store.read(IsAccessControlled())
+            self._controlled = self._controlled or controlled
+            self._open_since = now
+            return not self._controlled
+        finally:
+            self._opening = None
+
+    async def _ask(self, digest: bytes, key: str) -> _Answer:
+        """Look the key up, once for all who ask at the same time."""
+        task = self._asked.get(digest)
+        if task is None:
+            task = self._asked[digest] = asyncio.create_task(self._look_up(digest, key))
+            task.add_done_callback(lambda _: self._asked.pop(digest, None))
+        return await asyncio.shield(task)
+
+    async def _look_up(self, digest: bytes, key: str) -> _Answer:
+        since, principal, read = self._clock.monotonic(), None, read_key(key)
+        if read is not None:
+            key_id, secret_hash = read
+            stored = await self._store.read(KeyById(key_id))
+            if stored is not None:
+                now = self._clock.now()
+                why = stored.refusal(secret_hash, now)
+                if not why and await self._is_suspended(stored.tenant):
+                    why = "suspended"
+                if why:
+                    self._tell_refused(stored, why)
+                else:
+                    principal = stored.principal
+                    if stored.last_used_at is None or now - stored.last_used_at >= _USE_NOTED:
+                        data = {"key_id": key_id, "by": str(principal)}
+                        record = access_record(f"first_{key_id}", stored.tenant, "key_first_used", now, data)
+                        self._do_behind(self._store.apply([NoteKeyUse(key_id, now, (record,))]))
+        answer = self._answers[digest] = _Answer(principal, since)
+        self._answers.move_to_end(digest)
+        while len(self._answers) > _REMEMBERED:
+            self._answers.popitem(last=False)
+        return answer
+
+    async def _is_suspended(self, tenant: TenantId) -> bool:
+        found = await self._store.read(TenantById(tenant))
+        return found is not None and found.status is TenantStatus.SUSPENDED
+
+    def _tell_refused(self, key: AccessKey, why: str) -> None:
+        """Tell the ledger of the key's tenant, once a minute for each reason."""
+        now = self._clock.monotonic()
+        told = self._told.get((key.key_id, why))
+        if told is not None and now - told < _TOLD_SECONDS:
+            return
+        self._told[key.key_id, why] = now
+        self._told.move_to_end((key.key_id, why))
+        while len(self._told) > _REMEMBERED:
+            self._told.popitem(last=False)
+        data = {"key_id": key.key_id, "why": "wrong secret" if why == "unknown" else why}
+        record = access_record(self._ids.make("rec"), key.tenant, "key_refused", self._clock.now(), data)
+        self._do_behind(self._store.apply([AppendLedger((record,))]))
+
+    def _do_behind(self, work: Coroutine[Any, Any, object]) -> None:
+        """Do it without the request waiting for it. What is lost with the store is a note about use, not a right."""
+
+        async def done() -> None:
+            try:
+                await work
+            except OwlClawError as error:
+                logger.warning("the use of a key could not be noted: %s", error)
+
+        task = asyncio.create_task(done())
+        self._behind.add(task)
+        task.add_done_callback(self._behind.discard)

@@ -1,0 +1,152 @@
+"""Making, listing, rotating and revoking access keys, on behalf of a principal."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from owlclaw_ray.access.records import access_record
+from owlclaw_ray.domain.access_key import DEFAULT_DAYS, MAX_DAYS, AccessKey, make_key, make_secret
+from owlclaw_ray.domain.principal import OF_OPERATORS, Principal, check_name, parse_patterns, parse_scopes
+from owlclaw_ray.errors import AccessConflictError, InvalidAccessError, NotFoundError, StoreUnavailableError
+from owlclaw_ray.ids import DEFAULT_TENANT, IdSource, KeyId, TenantId
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import KeyChanged, KeyStored, PutKey
+from owlclaw_ray.store.queries import KeyById, KeysOfTenant, TenantById
+
+_RACES = 5
+MAX_GRACE_SECONDS = 30 * 86_400.0
+
+
+class KeyRequest(Struct, frozen=True):
+    """What a new key is to be. `scopes` and `agents` as in domain.principal; `scopes` may name roles."""
+
+    name: str
+    scopes: tuple[str, ...]
+    agents: tuple[str, ...] = ()
+    days: float = DEFAULT_DAYS
+    """How long it is valid."""
+    tenant: TenantId | None = None
+    """Another tenant's, by somebody who may administer tenants; None: the minter's own."""
+
+
+class IssuedKey(Struct, frozen=True):
+    """A key, with its text: it is told once, and kept nowhere."""
+
+    key: AccessKey
+    text: str
+
+
+class AccessKeys:
+    """The keys of tenants. `random` returns so many random bytes. `made` is called when there is a key."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: IdSource,
+        random: Callable[[int], bytes] = secrets.token_bytes,
+        made: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._made = made
+        self._store, self._clock, self._ids, self._random = store, clock, ids, random
+
+    async def create(self, by: Principal, request: KeyRequest) -> IssuedKey:
+        """Make a key. Raises InvalidAccessError, AccessDeniedError if it could do what `by` cannot, NotFoundError for an unknown tenant,
+        StoreUnavailableError.
+        """
+        tenant = by.tenant if request.tenant is None else request.tenant
+        scopes = parse_scopes(request.scopes)
+        patterns = parse_patterns(request.agents, scopes)
+        if not 0 < request.days <= MAX_DAYS:
+            raise InvalidAccessError("days", f"is {request.days:g}", f"more than 0, at most {MAX_DAYS:,}")
+        check_name(request.name)
+        if tenant != by.tenant:
+            by.require("tenants:admin")
+            if tenant != DEFAULT_TENANT and await self._store.read(TenantById(tenant)) is None:
+                raise NotFoundError("tenant", tenant)
+        operators = sorted(scope for scope in scopes if scope.partition(":")[0] in OF_OPERATORS)
+        if operators and tenant != DEFAULT_TENANT:
+            raise InvalidAccessError("scopes", f"{', '.join(operators)} are for no tenant", "leave them out")
+        by.require_grant(scopes, patterns)
+        now = self._clock.now()
+        for _ in range(_RACES):
+            key_id, text, secret_hash = make_key(self._random)
+            key = AccessKey(
+                key_id,
+                tenant,
+                request.name,
+                secret_hash,
+                tuple(sorted(scopes)),
+                patterns,
+                now,
+                str(by),
+                now + timedelta(days=request.days),
+            )
+            if await self._put(by, key, None, "key_created", name=key.name, scopes=[*key.scopes], agents=[*patterns]):
+                self._made()
+                return IssuedKey(key, text)
+        raise StoreUnavailableError("no free key id was found")
+
+    async def keys(self, tenant: TenantId, after: str = "", limit: int = 1_000) -> Sequence[AccessKey]:
+        """Return the tenant's keys by id, revoked and expired ones too."""
+        return await self._store.read(KeysOfTenant(tenant, after, limit))
+
+    async def key(self, tenant: TenantId, key_id: KeyId) -> AccessKey:
+        """Return a key; raises NotFoundError."""
+        found = await self._store.read(KeyById(key_id))
+        if found is None or found.tenant != tenant:
+            raise NotFoundError("key", key_id)
+        return found
+
+    async def rotate(self, by: Principal, key_id: KeyId, grace_seconds: float) -> IssuedKey:
+        """Give a key a new secret; the old one stays valid for the grace. Raises as `create`, and AccessConflictError for one that is
+        revoked.
+        """
+        if not 0 <= grace_seconds <= MAX_GRACE_SECONDS:
+            raise InvalidAccessError("grace_seconds", f"is {grace_seconds:g}", f"0 to {MAX_GRACE_SECONDS:g}")
+        for _ in range(_RACES):
+            seen = await self._changeable(by, key_id)
+            if seen.revoked_at is not None:
+                raise AccessConflictError(f"key {key_id} is revoked: create another one")
+            text, secret_hash = make_secret(key_id, self._random)
+            until = self._clock.now() + timedelta(seconds=grace_seconds)
+            key = replace(seen, secret_hash=secret_hash, previous_hash=seen.secret_hash, previous_until=until)
+            if await self._put(by, key, seen, "key_rotated", grace_seconds=grace_seconds):
+                return IssuedKey(key, text)
+        raise StoreUnavailableError(f"key {key_id} is being changed by others")
+
+    async def revoke(self, by: Principal, key_id: KeyId) -> AccessKey:
+        """Have a key never be let in again; repeating it changes nothing. Raises NotFoundError, AccessDeniedError, and
+        StoreUnavailableError.
+        """
+        for _ in range(_RACES):
+            seen = await self._changeable(by, key_id)
+            if seen.revoked_at is not None:
+                return seen
+            key = replace(seen, revoked_at=self._clock.now())
+            if await self._put(by, key, seen, "key_revoked"):
+                return key
+        raise StoreUnavailableError(f"key {key_id} is being changed by others")
+
+    async def _changeable(self, by: Principal, key_id: KeyId) -> AccessKey:
+        key = await self.key(by.tenant, key_id)
+        by.require_grant(key.scopes, key.patterns)
+        return key
+
+    async def _put(self, by: Principal, key: AccessKey, seen: AccessKey | None, what: str, **data: object) -> bool:
+        """Store the key; return whether nobody else changed it."""
+        said = {"by": str(by), "key_id": key.key_id, **data}
+        record = access_record(self._ids.make("rec"), key.tenant, what, self._clock.now(), said)
+        match (await self._store.apply([PutKey(key, seen, (record,))]))[0]:
+            case KeyStored():
+                return True
+            case KeyChanged():
+                return False
+            case other:
+                raise StoreUnavailableError(f"the key was not stored: {other}")

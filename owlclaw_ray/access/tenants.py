@@ -1,0 +1,95 @@
+"""Making and changing tenants, on behalf of an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict, replace
+
+from owlclaw_ray.access.records import access_record
+from owlclaw_ray.domain.principal import Principal, check_name, parse_tenant
+from owlclaw_ray.domain.tenant import MAX_WEIGHT, Tenant, TenantStatus
+from owlclaw_ray.errors import AccessConflictError, InvalidAccessError, NotFoundError, StoreUnavailableError
+from owlclaw_ray.ids import DEFAULT_TENANT, IdSource, TenantId
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import PutTenant, TenantChanged, TenantStored
+from owlclaw_ray.store.queries import TenantById, TenantPage
+
+_RACES = 5
+
+
+class TenantChange(Struct, frozen=True, omit_defaults=True):
+    """What is to be another than it is."""
+
+    name: str | UnsetType = UNSET
+    weight: int | UnsetType = UNSET
+    status: TenantStatus | UnsetType = UNSET
+
+
+class Tenants:
+    """The tenants of a runtime. `made` is called when there is one."""
+
+    def __init__(self, store: Store, clock: Clock, ids: IdSource, made: Callable[[], None] = lambda: None) -> None:
+        self._made = made
+        self._store, self._clock, self._ids = store, clock, ids
+
+    async def create(self, by: Principal, tenant: str, name: str = "", weight: int = 1) -> Tenant:
+        """Make a tenant. Raises AccessConflictError if there is one of that id, InvalidAccessError, AccessDeniedError, and
+        StoreUnavailableError.
+        """
+        by.require("tenants:admin")
+        made = Tenant(parse_tenant(tenant), name or tenant, self._clock.now(), str(by), weight=weight)
+        _check(made)
+        if made.tenant == DEFAULT_TENANT or not await self._put(by, made, None, "tenant_created"):
+            raise AccessConflictError(f"there is a tenant {tenant!r}: take another id")
+        self._made()
+        return made
+
+    async def tenants(self, after: str = "", limit: int = 1_000) -> Sequence[Tenant]:
+        """Return the tenants that were made, by id."""
+        return await self._store.read(TenantPage(after, limit))
+
+    async def tenant(self, tenant: TenantId) -> Tenant:
+        """Return a tenant; raises NotFoundError."""
+        found = await self._store.read(TenantById(tenant))
+        if found is None:
+            raise NotFoundError("tenant", tenant)
+        return found
+
+    async def change(self, by: Principal, tenant: TenantId, change: TenantChange) -> Tenant:
+        """Change a tenant, and return it. Raises NotFoundError, InvalidAccessError, AccessDeniedError, StoreUnavailableError."""
+        by.require("tenants:admin")
+        fields = {name: value for name, value in asdict(change).items() if value is not UNSET}
+        for _ in range(_RACES):
+            seen = await self.tenant(tenant)
+            changed = replace(seen, **fields)
+            _check(changed)
+            if changed == seen or await self._put(by, changed, seen, "tenant_changed"):
+                return changed
+        raise StoreUnavailableError(f"tenant {tenant} is being changed by others")
+
+    async def _put(self, by: Principal, tenant: Tenant, seen: Tenant | None, what: str) -> bool:
+        """Store the tenant; return whether nobody else changed it."""
+        said = {
+            "by": str(by),
+            "tenant": tenant.tenant,
+            "name": tenant.name,
+            "status": tenant.status.value,
+            "weight": tenant.weight,
+        }
+        record = access_record(self._ids.make("rec"), tenant.tenant, what, self._clock.now(), said)
+        match (await self._store.apply([PutTenant(tenant, seen, (record,))]))[0]:
+            case TenantStored():
+                return True
+            case TenantChanged():
+                return False
+            case other:
+                raise StoreUnavailableError(f"the tenant was not stored: {other}")
+
+
+def _check(tenant: Tenant) -> None:
+    check_name(tenant.name)
+    if not 1 <= tenant.weight <= MAX_WEIGHT:
+        raise InvalidAccessError("weight", f"is {tenant.weight}", f"1 to {MAX_WEIGHT:,}")

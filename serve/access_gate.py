@@ -1,0 +1,88 @@
+"""The gate: every request has a principal before anything of it is read, and the scope that its operation needs.
+
+A key comes in the header `Authorization: Bearer owl_…`, and nowhere else: what is in a URL is in every log on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from owlclaw_ray.access.authentication import Authenticator
+from owlclaw_ray.domain.principal import Principal, PrincipalKind
+from owlclaw_ray.errors import OwlClawError, UnauthenticatedError
+from owlclaw_ray.ids import DEFAULT_TENANT
+from serve.parameters import PRINCIPAL
+from serve.problems import problem_of
+from serve.resource import PUBLIC
+from serve.route_check import OPERATIONS, PathOperations
+
+_ANYBODY = Principal(DEFAULT_TENANT, PrincipalKind.SYSTEM, "public")
+"""For whom public operations are done: it has no scopes."""
+_BEARER = b"bearer "
+
+
+class AccessGate:
+    """ASGI middleware: finds out who a request acts for, and refuses it with 401 or 403.
+
+    Responses that are still being sent when their key is refused, as event streams are, end then.
+    """
+
+    def __init__(self, app: ASGIApp, paths: PathOperations, authenticator: Authenticator) -> None:
+        self._app, self._paths, self._authenticator = app, paths, authenticator
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on with its principal, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope[OPERATIONS] = operations = self._paths.of(scope["path"])
+        operation = operations.get(scope["method"])
+        if operation is None or operation.scope == PUBLIC:
+            scope[PRINCIPAL] = _ANYBODY
+            await self._app(scope, receive, send)
+            return
+        try:
+            key = _key_of(scope)
+            principal = await self._authenticator.principal_of(key)
+            principal.require(operation.scope)
+        except OwlClawError as error:
+            path = scope["path"]
+            await problem_of(error, path).response(path)(scope, receive, send)
+            return
+        scope[PRINCIPAL] = principal
+        await self._app(scope, receive if key is None else _Receiver(receive, key, self._authenticator), send)
+
+
+def _key_of(scope: Scope) -> str | None:
+    """Return the key of the request, None without one; raises UnauthenticatedError for what is sent instead of a key."""
+    given = [value for name, value in scope["headers"] if name == b"authorization"]
+    if not given:
+        return None
+    if len(given) > 1 or given[0][: len(_BEARER)].lower() != _BEARER:
+        raise UnauthenticatedError("the header Authorization must be there once, and be: Bearer owl_…")
+    return str(given[0][len(_BEARER) :].strip(), "latin-1")
+
+
+class _Receiver:
+    """Receives for a request with a key. Behind its body only the client's going is awaited: when the key is refused, it has gone."""
+
+    def __init__(self, receive: Receive, key: str, authenticator: Authenticator) -> None:
+        self._receive, self._key, self._authenticator = receive, key, authenticator
+        self._read = False
+
+    async def __call__(self) -> Message:
+        """Return the next message of the client."""
+        if not self._read:
+            message = await self._receive()
+            self._read = message["type"] == "http.request" and not message.get("more_body", False)
+            return message
+        with self._authenticator.watching(self._key) as refused:
+            gone, end = asyncio.ensure_future(self._receive()), asyncio.create_task(refused.wait())
+            try:
+                await asyncio.wait({gone, end}, return_when=asyncio.FIRST_COMPLETED)
+                return gone.result() if gone.done() else {"type": "http.disconnect"}
+            finally:
+                gone.cancel()
+                end.cancel()

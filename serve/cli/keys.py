@@ -1,0 +1,173 @@
+"""`owlclaw keys create | list | rotate | revoke`: who may ask the server for what."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from owlclaw_ray import wire
+from serve.cli.connection import HERE, KEY_VARIABLE, FolderOption, JsonOption, UrlOption, connect, environment
+from serve.cli.listings import LimitOption
+from serve.cli.output import print_json, table, when
+from serve.cli.user_name import person
+
+KeyArgument = Annotated[str, typer.Argument(help="The key's id, or the key itself.", metavar="KEY_ID")]
+_FIRST_SCOPES = ("admin",)
+
+
+def register(cli: typer.Typer) -> None:
+    """Add the commands."""
+    keys = typer.Typer(name="keys", help="Make, see, rotate and revoke access keys.", no_args_is_help=True)
+    keys.command()(create)
+    keys.command("list")(list_keys)
+    keys.command()(rotate)
+    keys.command()(revoke)
+    cli.add_typer(keys)
+
+
+def create(
+    name: Annotated[str | None, typer.Argument(help="Who has it, for people.")] = None,
+    scopes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scope",
+            help="A scope such as runs:read, or a role: viewer, operator, approver, developer, admin. Several times for several.",
+        ),
+    ] = None,
+    agents: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--agent", help="Only for these agents: agent:trader, or agent:trader:* for all that begin like that."
+        ),
+    ] = None,
+    days: Annotated[float | None, typer.Option("--days", help="How long it is valid.", show_default="90")] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="The tenant that it is for.")] = None,
+    *,
+    first: Annotated[
+        bool,
+        typer.Option(
+            "--first",
+            help="Write it into the folder's store itself: for the first key, or when all are lost. It may do everything.",
+        ),
+    ] = False,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a key, and print it: it cannot be read again. From then on the server refuses requests without a key."""
+    if first:
+        if url or scopes or agents or tenant:
+            raise typer.BadParameter(
+                "the first key is for this folder's store, and may do everything", param_hint="--first"
+            )
+        issued = asyncio.run(_create_first(folder, name or f"first key, by {person()}", days))
+    else:
+        if not name:
+            raise typer.BadParameter("say who has the key", param_hint="NAME")
+        if not scopes:
+            raise typer.BadParameter("say what it may do, as with --scope operator", param_hint="--scope")
+        with connect(url, folder) as client:
+            issued = client.create_key(name, scopes, agents=agents or (), days=days, tenant=tenant)
+    _print(issued, as_json=as_json)
+
+
+async def _create_first(folder: Path, name: str, days: float | None) -> wire.IssuedKey:
+    """Make a key in the store, whether a server runs or not."""
+    from owlclaw_ray.access.keys import AccessKeys, KeyRequest
+    from owlclaw_ray.domain.access_key import DEFAULT_DAYS
+    from owlclaw_ray.domain.principal import LOCAL
+    from owlclaw_ray.ids import RandomIds
+    from owlclaw_ray.kernel.system_clock import SystemClock
+    from owlclaw_ray.settings import load_settings
+    from owlclaw_ray.store.sql.factory import open_store
+    from serve.representations import issued_key_body
+
+    settings, ids = load_settings(folder, environment()), RandomIds()
+    store = await open_store(settings.store_url, writer=ids.make("keys"))
+    try:
+        keys = AccessKeys(store, SystemClock(), ids)
+        return issued_key_body(
+            await keys.create(LOCAL, KeyRequest(name, _FIRST_SCOPES, days=DEFAULT_DAYS if days is None else days))
+        )
+    finally:
+        await store.close()
+
+
+def list_keys(
+    limit: LimitOption = 100,
+    *,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """List keys, without their secrets."""
+    with connect(url, folder) as client:
+        found = client.keys(limit=limit)["keys"]
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            each["key_id"],
+            each["name"],
+            ", ".join(each["scopes"]),
+            ", ".join(each["agents"]) or "all",
+            when(each["last_used_at"]) or "never",
+            f"revoked {when(each['revoked_at'])}" if each["revoked_at"] else when(each["expires_at"]),
+        )
+        for each in found
+    ]
+    table(
+        ("KEY", "NAME", "SCOPES", "AGENTS", "LAST USED", "EXPIRES"), rows, empty="there are no keys: nobody needs one"
+    )
+
+
+def rotate(
+    key_id: KeyArgument,
+    grace: Annotated[
+        float, typer.Option("--grace", min=0, help="For how many seconds the secret before stays valid, too.")
+    ] = 3_600.0,
+    *,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a key another secret, and print it."""
+    with connect(url, folder) as client:
+        _print(client.rotate_key(_id_of(key_id), grace), as_json=as_json)
+
+
+def revoke(
+    key_id: KeyArgument,
+    *,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Have a key be refused for good, within 5 seconds."""
+    with connect(url, folder) as client:
+        revoked = client.revoke_key(_id_of(key_id))
+    if as_json:
+        print_json(revoked)
+    else:
+        typer.echo(f"{revoked['key_id']} ({revoked['name']}) is revoked")
+
+
+def _id_of(text: str) -> str:
+    from owlclaw_ray.domain.access_key import read_key
+
+    read = read_key(text)
+    return text if read is None else read[0]
+
+
+def _print(issued: wire.IssuedKey, *, as_json: bool) -> None:
+    if as_json:
+        print_json(issued)
+        return
+    typer.echo(issued["key"])
+    about = issued["about"]
+    said = f"key {about['key_id']} of tenant {about['tenant']}, valid until {when(about['expires_at'])}; it is shown this once"
+    typer.echo(f"{said}\n  → use it with: export {KEY_VARIABLE}=…, or the header Authorization: Bearer …", err=True)

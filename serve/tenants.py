@@ -1,0 +1,77 @@
+"""/v1/tenants: who shares the runtime. For operators, who are principals of the default tenant."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Path, Query
+from msgspec import convert
+from starlette.requests import Request
+from starlette.responses import Response
+
+from owlclaw_ray import wire
+from owlclaw_ray.access.tenants import TenantChange
+from owlclaw_ray.errors import Problem
+from owlclaw_ray.ids import TenantId
+from serve.errors import InvalidRequestError
+from serve.parameters import Id, LimitQuery, principal_of
+from serve.representations import json_response, tenant_body
+from serve.request_bodies import read_body
+from serve.resource import JSON_BODY, Resource, answer, body, operation
+
+TenantPath = Annotated[Id, Path(description="A tenant's id.", examples=["acme"])]
+AfterQuery = Annotated[Id, Query(description="Go on after this tenant: the `next_after` of the page before.")]
+
+
+class TenantRoutes(Resource):
+    """The resource of tenants."""
+
+    tag = "access"
+
+    @operation("GET /v1/tenants", "tenants:read", "Tenants, by id", {200: answer("Tenants", wire.Tenants)})
+    async def list_tenants(self, after: AfterQuery = "", limit: LimitQuery = 100) -> Response:
+        """Return the tenants that were made."""
+        found = await self._runtime.tenants.tenants(after, limit + 1)
+        following = found[limit - 1].tenant if len(found) > limit else None
+        return json_response({"tenants": [tenant_body(each) for each in found[:limit]], "next_after": following})
+
+    @operation("GET /v1/tenants/{tenant}", "tenants:read", "A tenant", {200: answer("The tenant", wire.Tenant)}, 404)
+    async def get_tenant(self, tenant: TenantPath) -> Response:
+        """Return the tenant."""
+        return json_response(tenant_body(await self._runtime.tenants.tenant(TenantId(tenant))))
+
+    @operation(
+        "POST /v1/tenants",
+        "tenants:admin",
+        "Make a tenant",
+        {201: answer("It is there", wire.Tenant)},
+        *JSON_BODY,
+        409,
+        extra=body(wire.TenantRequest),
+    )
+    async def create_tenant(self, request: Request) -> Response:
+        """Make a tenant. It has no keys yet: make one with its id as `tenant` at POST /v1/keys."""
+        asked = read_body(await request.body(), wire.TenantRequest)
+        made = await self._runtime.tenants.create(
+            principal_of(request), asked["tenant"], asked.get("name", ""), asked.get("weight", 1)
+        )
+        return json_response(tenant_body(made), 201, {"Location": f"/v1/tenants/{made.tenant}"})
+
+    @operation(
+        "PATCH /v1/tenants/{tenant}",
+        "tenants:admin",
+        "Change a tenant",
+        {200: answer("The tenant as it is now", wire.Tenant)},
+        *JSON_BODY,
+        404,
+        extra=body(wire.TenantChange),
+    )
+    async def update_tenant(self, request: Request, tenant: TenantPath) -> Response:
+        """Change the tenant's name, weight or status; what is left out stays. Keys of a suspended tenant are refused within 5 seconds."""
+        asked = read_body(await request.body(), wire.TenantChange)
+        if not asked:
+            raise InvalidRequestError([Problem("body", "changes nothing", "give name, weight, status, or several")])
+        change = convert(asked, TenantChange)
+        return json_response(
+            tenant_body(await self._runtime.tenants.change(principal_of(request), TenantId(tenant), change))
+        )

@@ -1,0 +1,141 @@
+"""Two tenants on one runtime: whatever one names of the other's is answered as if it did not exist."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+
+OPERATORS = {"tenants", "system"}
+
+
+@pytest.fixture(scope="module")
+def world(server):
+    """Clients of a tenant that has something of each kind, and of another one."""
+    admin = {"Authorization": f"Bearer {server.key}"}
+    with httpx.Client(base_url=server.url, headers=admin, timeout=60) as ours:
+        ours.post("/v1/tenants", json={"tenant": "stranger"}).raise_for_status()
+        asked = {"name": "stranger", "scopes": ["admin"], "tenant": "stranger"}
+        key = ours.post("/v1/keys", json=asked).raise_for_status().json()["key"]
+        with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {key}"}, timeout=60) as theirs:
+            yield ours, theirs
+
+
+def our_ids(ours):
+    """An id of each kind that the default tenant has, by the name of its parameter."""
+    memory = ours.post("/v1/agents/assistant/memories", json={"content": "The vault is open."}).json()
+    schedule = ours.post("/v1/agents/assistant/schedules", json={"focus": "look", "delay_seconds": 86_000}).json()
+    approval = ours.get("/v1/approvals?status=pending").json()["approvals"][0]
+    return {
+        "run_id": approval["run_id"],
+        "approval_id": approval["approval_id"],
+        "memory_id": memory["memory_id"],
+        "schedule_id": schedule["schedule_id"],
+        "callback_id": ours.get("/v1/callbacks").json()["callbacks"][0]["callback_id"],
+        "delivery_id": ours.get("/v1/deliveries").json()["deliveries"][0]["delivery_id"],
+        "key_id": ours.get("/v1/keys").json()["keys"][0]["key_id"],
+        "artifact_id": "art_0123456789abcdef0123456789",
+    }
+
+
+BODIES = {
+    "decide_approval": {"decision": "deny"},
+    "score_run": {"name": "good", "value": 1},
+    "backfill_schedule": {"since": "2026-11-02T00:00:00Z", "until": "2026-11-02T01:00:00Z"},
+    "update_memory": {"content": "The vault is shut."},
+    "rotate_key": {"grace_seconds": 1},
+}
+
+
+def test_every_id_of_another_tenant_is_answered_like_one_that_nothing_has(world):
+    ours, theirs = world
+    ids, paths = our_ids(ours), ours.get("/openapi.json").json()["paths"]
+    asked = set()
+    for path, methods in paths.items():
+        names = re.findall(r"\{(\w+_id)\}", path)
+        for method, said in methods.items():
+            if not names or said["operationId"] == "ring_schedule":
+                continue
+            agent = path.replace("{agent}", "assistant")
+            foreign = re.sub(r"\{(\w+)\}", lambda found: ids[found[1]], agent)
+            nothing = re.sub(r"\{(\w+)\}", lambda found: "0" * len(ids[found[1]]), agent)
+            answers = [
+                theirs.request(method, each, json=BODIES.get(said["operationId"])) for each in (foreign, nothing)
+            ]
+            assert [each.status_code for each in answers] == [404, 404], (method, path, answers[0].text)
+            real, made_up = (each.text for each in answers)
+            for name in names:
+                real = real.replace(ids[name], "X")
+                made_up = made_up.replace("0" * len(ids[name]), "X")
+            assert real == made_up
+            asked |= set(names)
+
+    assert asked == ids.keys()
+    (pending,) = [
+        each for each in ours.get("/v1/approvals").json()["approvals"] if each["approval_id"] == ids["approval_id"]
+    ]
+    assert pending["status"] == "pending"
+    assert ours.get(f"/v1/schedules/{ids['schedule_id']}").json()["status"] == "active"
+    assert ours.get(f"/v1/agents/assistant/memories/{ids['memory_id']}").json()["content"] == "The vault is open."
+
+
+def test_a_ring_for_a_schedule_of_another_tenant_is_one_for_none(world):
+    ours, theirs = world
+    schedule_id = our_ids(ours)["schedule_id"]
+
+    foreign = theirs.post(f"/v1/schedules/{schedule_id}/ring").json()
+    nothing = theirs.post("/v1/schedules/sch_nothing/ring").json()
+
+    assert foreign | {"schedule_id": ""} == nothing | {"schedule_id": ""}
+    assert ours.post(f"/v1/schedules/{schedule_id}/ring").json()["at"] is not None
+
+
+def test_every_list_of_another_tenant_is_empty_and_fills_with_its_own(world):
+    ours, theirs = world
+    lists = {
+        path: methods["get"]
+        for path, methods in ours.get("/openapi.json").json()["paths"].items()
+        if "get" in methods and path.startswith("/v1/") and not re.search(r"\{(?!agent)", path)
+    }
+    for path, said in lists.items():
+        scope = said["security"][0]["key"][0]
+        if scope.partition(":")[0] in OPERATORS or path.endswith(("/memory.md", "/search")):
+            continue
+        shown = theirs.get(path.replace("{agent}", "assistant"))
+        assert shown.status_code == 200, (path, shown.text)
+        for text in ("vault", "refund", "github.com", "shop.example.org", "run_0"):
+            assert text not in shown.text, path
+    for name in ("runs", "schedules", "approvals", "callbacks", "deliveries"):
+        assert theirs.get(f"/v1/{name}").json()[name] == []
+    assert theirs.get("/v1/agents/assistant/memories").json()["memories"] == []
+    assert theirs.get("/v1/agents/assistant/memory.md").text.count("vault") == 0
+    assert theirs.get("/v1/agents/assistant/memories/search?query=vault").json()["memories"] == []
+
+    run = theirs.post("/v1/agents/assistant/triggers?wait=60", json={"payload": "a secret of the stranger"}).json()
+
+    assert run["status"] == "completed"
+    assert [each["run_id"] for each in theirs.get("/v1/runs").json()["runs"]] == [run["run_id"]]
+    assert ours.get(f"/v1/runs/{run['run_id']}").status_code == 404
+    assert run["run_id"] not in ours.get("/v1/runs?limit=500").text
+    assert "stranger" not in ours.get("/v1/runs?limit=500&include=payload").text
+    assert theirs.get("/v1/ledger/verification").json()["breaks"] == []
+    told = theirs.get("/v1/ledger").json()["records"]
+    assert {each["run_id"] for each in told} == {"", run["run_id"]}
+
+
+def test_the_same_key_of_a_request_and_the_same_agent_are_two_for_two_tenants(world):
+    ours, theirs = world
+    headers = {"Idempotency-Key": "order-17"}
+
+    accepted = [client.post("/v1/agents/assistant:17/triggers", headers=headers, json={}).json() for client in world]
+
+    assert accepted[0]["run_id"] != accepted[1]["run_id"]
+    assert [each["duplicate"] for each in accepted] == [False, False]
+    for client in (ours, theirs):
+        client.post("/v1/agents/assistant:17/memories", json={"content": f"I belong to {client is ours}."})
+    remembered = [client.get("/v1/agents/assistant:17/memories").json()["memories"] for client in (ours, theirs)]
+    assert [[each["content"] for each in memories] for memories in remembered] == [
+        ["I belong to True."],
+        ["I belong to False."],
+    ]

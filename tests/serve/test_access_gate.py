@@ -1,0 +1,348 @@
+"""Who is let in: every operation of the API, with every kind of key and without one."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+
+import httpx
+import pytest
+from msgspec.structs import replace
+
+from owlclaw_ray.access.keys import KeyRequest
+from owlclaw_ray.domain.access_key import make_secret
+from owlclaw_ray.domain.principal import LOCAL, SCOPES
+from owlclaw_ray.errors import StoreUnavailableError
+from owlclaw_ray.ids import DEFAULT_TENANT, KeyId
+from owlclaw_ray.testing.clock import ManualClock
+from serve.resource import SECURITY_SCHEME
+from tests.serve.conftest import staged
+from tests.serve.double import MemoryRuntime
+
+PUBLIC = {"GET /healthz", "GET /readyz", "POST /v1/webhooks/{source}"}
+METHODS = {"get", "post", "put", "patch", "delete"}
+
+
+def operations() -> dict[str, str]:
+    """The scope of each operation that the document has; empty for public ones."""
+    found = {}
+    for path, methods in staged()[1].openapi()["paths"].items():
+        for method in METHODS & methods.keys():
+            (scope,) = [each for option in methods[method]["security"] for each in option[SECURITY_SCHEME]] or [""]
+            found[f"{method.upper()} {path}"] = scope
+    return found
+
+
+GUARDED = sorted(operations().items() - {(each, "") for each in PUBLIC})
+
+
+def filled(path: str) -> str:
+    return re.sub(r"\{agent\}", "assistant", re.sub(r"\{(?!agent)\w+\}", "some", path))
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def runtime(clock: ManualClock) -> MemoryRuntime:
+    return MemoryRuntime(clock)
+
+
+async def issued(runtime: MemoryRuntime, *scopes: str, agents: tuple[str, ...] = (), days: float = 90) -> str:
+    return (await runtime.keys.create(LOCAL, KeyRequest("ci", scopes, agents, days))).text
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+async def ask(http: httpx.AsyncClient, operation: str, key: str | None = None) -> httpx.Response:
+    method, path = operation.split()
+    return await http.request(method, filled(path), headers={} if key is None else bearer(key))
+
+
+def test_every_operation_declares_a_scope_but_for_probes_and_signed_webhooks():
+    found = operations()
+
+    assert {operation for operation, scope in found.items() if not scope} == PUBLIC
+    assert {scope for scope in found.values() if scope} <= SCOPES
+
+
+@pytest.mark.parametrize(("operation", "scope"), GUARDED)
+async def test_a_guarded_operation_is_for_keys_that_are_valid_and_have_its_scope(
+    http, runtime, clock, operation, scope
+):
+    too_narrow = await issued(runtime, *(SCOPES - including(scope)))
+    expired, revoked = await issued(runtime, "admin", days=1 / 86_400), await issued(runtime, "admin")
+    await runtime.keys.revoke(LOCAL, KeyId(revoked.split("_")[1]))
+    unknown, _ = make_secret(KeyId("00000000"), lambda size: b"\1" * size)
+    await clock.advance(2)
+
+    for key in (None, "", "nonsense", expired, revoked, unknown, revoked[:-1]):
+        refused = await ask(http, operation, key)
+        assert (refused.status_code, refused.headers["www-authenticate"]) == (401, 'Bearer realm="owlclaw"')
+        assert refused.json()["type"] == "urn:owlclaw:problem:unauthenticated"
+    forbidden = await ask(http, operation, too_narrow)
+    assert (forbidden.status_code, forbidden.json()["scope"]) == (403, scope)
+    assert scope in forbidden.json()["detail"]
+    assert (await ask(http, operation, await issued(runtime, scope))).status_code not in {401, 403}
+
+
+def including(scope: str) -> set[str]:
+    """All scopes that include this one."""
+    resource, _, verb = scope.partition(":")
+    return (
+        {each for each in SCOPES if each.startswith(f"{resource}:")} if verb == "read" else {scope, f"{resource}:admin"}
+    )
+
+
+@pytest.mark.parametrize("operation", sorted(PUBLIC - {"POST /v1/webhooks/{source}"}))
+async def test_probes_need_no_key(http, runtime, operation):
+    await issued(runtime, "admin")
+
+    assert (await ask(http, operation)).status_code == 200
+
+
+async def test_without_keys_nobody_needs_one_and_one_that_is_none_is_refused_all_the_same(http, runtime):
+    assert (await http.get("/v1/runs")).status_code == 200
+    assert (await http.get("/v1/runs", headers=bearer("owl_nonsense"))).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Basic " + base64.b64encode(b"owl:KEY").decode(),
+        "KEY",
+        "Bearer",
+        "Bearer KEY KEY",
+        "Token KEY",
+        "Bearer KEY\x00",
+    ],
+)
+async def test_a_key_comes_as_a_bearer_token_and_in_no_other_form(http, runtime, header):
+    key = await issued(runtime, "admin")
+
+    assert (await http.get("/v1/runs", headers={"Authorization": header.replace("KEY", key)})).status_code == 401
+    assert (await http.get("/v1/runs", headers={"authorization": f"bEARER   {key} "})).status_code == 200
+
+
+async def test_a_key_that_comes_twice_or_in_the_url_is_none(http, runtime):
+    key = await issued(runtime, "admin")
+
+    twice = await http.get("/v1/runs", headers=[("Authorization", f"Bearer {key}")] * 2)
+    assert twice.status_code == 401
+    for name in ("key", "api_key", "token", "access_token", "authorization"):
+        assert (await http.get(f"/v1/runs?{name}={key}")).status_code == 401
+
+
+async def test_a_path_that_does_not_exist_and_a_method_that_it_does_not_take_need_no_key(http, runtime):
+    await issued(runtime, "admin")
+
+    assert (await http.get("/v1/nothing")).status_code == 404
+    assert (await http.delete("/v1/runs")).status_code == 405
+    assert (await http.head("/v1/runs")).status_code == 401
+
+
+async def test_the_body_of_who_is_refused_is_not_read(http, runtime):
+    await issued(runtime, "admin")
+
+    async def body():
+        raise AssertionError("it was read")
+        yield b""
+
+    assert (await http.post("/v1/agents/assistant/triggers", content=body())).status_code == 401
+
+
+async def test_a_store_that_is_away_is_503_not_401(http, runtime):
+    key = await issued(runtime, "admin")
+
+    async def away(query):
+        raise StoreUnavailableError("the store is away")
+
+    runtime.schedules.read = away
+
+    for headers in ({}, bearer(key)):
+        assert (await http.get("/v1/runs", headers=headers)).status_code == 503
+
+
+async def test_who_is_narrowed_to_agents_meets_these_alone(http, runtime):
+    ours, theirs = "/v1/agents/assistant:ours", "/v1/agents/assistant:theirs"
+    everything = bearer(await issued(runtime, "developer"))
+    narrow = bearer(await issued(runtime, "operator", "approver", "memories:write", agents=("agent:assistant:o*",)))
+    runs, schedules = {}, {}
+    for path in (ours, theirs):
+        runs[path] = (await http.post(f"{path}/triggers", headers=everything)).json()["run_id"]
+        asked = {"focus": "look", "delay_seconds": 60}
+        schedules[path] = (await http.post(f"{path}/schedules", json=asked, headers=everything)).json()["schedule_id"]
+
+    for path, status in ((ours, {200, 201, 202}), (theirs, {403})):
+        run, schedule = f"/v1/runs/{runs[path]}", f"/v1/schedules/{schedules[path]}"
+        answers = {
+            each: await http.request(*each.split(), headers=narrow, json=body)
+            for each, body in {
+                f"GET {path}": None,
+                f"GET {path}/memories": None,
+                f"POST {path}/memories": {"content": "look"},
+                f"POST {path}/triggers": {},
+                f"GET {path}/schedules": None,
+                f"GET {path}/ledger": None,
+                f"GET {run}": None,
+                f"GET {run}/events": None,
+                f"POST {run}/cancel": None,
+                f"GET {schedule}": None,
+                f"GET {schedule}/ticks": None,
+                f"POST {schedule}/pause": None,
+                f"POST {schedule}/resume": None,
+                f"POST {schedule}/cancel": None,
+                f"GET /v1/runs?agent={path[11:]}": None,
+                f"GET /v1/schedules?agent={path[11:]}": None,
+                f"GET /v1/approvals?agent={path[11:]}": None,
+                f"GET /v1/ledger?agent={path[11:]}": None,
+                f"GET /v1/callbacks?agent={path[11:]}": None,
+            }.items()
+        }
+        assert {each: answer.status_code for each, answer in answers.items() if answer.status_code not in status} == {}
+    batch = {"triggers": [{"agent": path[11:]} for path in (ours, theirs)]}
+    results = (await http.post("/v1/triggers:batch", json=batch, headers=narrow)).json()["results"]
+    assert [each["status"] for each in results] == [202, 403]
+    for path in (
+        "/v1/runs",
+        "/v1/schedules",
+        "/v1/approvals",
+        "/v1/ledger",
+        "/v1/callbacks",
+        "/v1/deliveries",
+        "/v1/ledger/heads",
+    ):
+        refused = await http.get(path, headers=narrow)
+        assert (path, refused.status_code) == (path, 403)
+        assert "ask for one of these agents" in refused.json()["detail"]
+    shown = (await http.get("/v1/agents", headers=narrow)).json()["agents"]
+    assert [each["agent"] for each in shown] == ["assistant:ours"]
+
+
+async def test_the_ledger_knows_who_did_it_by_the_key_and_not_by_what_is_said(http, runtime):
+    key = await issued(runtime, "developer")
+    who = f"key:{key.split('_')[1]} (ci)"
+
+    await http.post("/v1/agents/assistant/memories", json={"content": "a"}, headers=bearer(key))
+    await http.post("/v1/agents/assistant/memories?by=ada", json={"content": "b"}, headers=bearer(key))
+
+    assert runtime.memory.by == [who, f"{who} for ada"]
+
+
+async def test_without_keys_the_ledger_knows_what_is_said(http, runtime):
+    await http.post("/v1/agents/assistant/memories?by=ada", json={"content": "b"})
+
+    assert runtime.memory.by == ["ada"]
+
+
+async def test_a_stream_ends_when_its_key_is_revoked_and_goes_on_while_it_is_not(http, runtime, clock):
+    key, other = await issued(runtime, "operator"), await issued(runtime, "operator")
+    run_id = (await http.post("/v1/agents/patient/triggers", headers=bearer(key))).json()["run_id"]
+    path = f"/v1/runs/{run_id}/events"
+    ended = asyncio.create_task(http.get(path, headers=bearer(key)))
+    kept = asyncio.create_task(http.get(path, headers=bearer(other)))
+    await clock.wait_for_sleepers()
+    await clock.advance(5)
+    assert not ended.done()
+
+    await runtime.keys.revoke(LOCAL, KeyId(key.split("_")[1]))
+    await clock.advance(5)
+
+    assert "event: end" not in (await ended).text
+    assert not kept.done()
+    await http.post(f"/v1/runs/{run_id}/cancel", headers=bearer(other))
+    assert "event: end" in (await kept).text
+
+
+async def test_keys_are_made_listed_rotated_and_revoked(http, runtime):
+    made = await http.post("/v1/keys", json={"name": "ci", "scopes": ["admin"]})
+    assert (made.status_code, made.headers["cache-control"]) == (201, "no-store")
+    headers, about = bearer(made.json()["key"]), made.json()["about"]
+
+    shown = await http.get("/v1/keys", headers=headers)
+    rotated = await http.post(f"/v1/keys/{about['key_id']}/rotate", json={"grace_seconds": 60}, headers=headers)
+    revoked = await http.post(f"/v1/keys/{about['key_id']}/revoke", headers=bearer(rotated.json()["key"]))
+
+    assert [(each["key_id"], each["name"], each["scopes"]) for each in shown.json()["keys"]] == [
+        (about["key_id"], "ci", ["*"])
+    ]
+    assert rotated.json()["key"] != made.json()["key"]
+    assert revoked.json()["revoked_at"] is not None
+    for answer in (shown, revoked):
+        assert made.json()["key"].split("_")[2] not in answer.text
+        assert "hash" not in answer.text
+
+
+async def test_keys_are_listed_in_pages(http, runtime):
+    for name in "abc":
+        await runtime.keys.create(LOCAL, KeyRequest(name, ("viewer",)))
+    headers = bearer(await issued(runtime, "admin"))
+
+    first = (await http.get("/v1/keys?limit=3", headers=headers)).json()
+    second = (await http.get(f"/v1/keys?limit=3&after={first['next_after']}", headers=headers)).json()
+
+    assert (len(first["keys"]), len(second["keys"]), second["next_after"]) == (3, 1, None)
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ({"scopes": ["admin"]}, "body.name"),
+        ({"name": "ci"}, "body.scopes"),
+        ({"name": "ci", "scopes": ["runs"]}, "body.scopes"),
+        ({"name": "ci", "scopes": ["admin"], "agents": ["agent:a"]}, "body.agents"),
+        ({"name": "ci", "scopes": ["viewer"], "days": 0}, "body.days"),
+        ({"name": "ci", "scopes": ["viewer"], "day": 1}, "body.day"),
+        ({"name": " ci", "scopes": ["viewer"]}, "body.name"),
+    ],
+)
+async def test_a_key_that_makes_no_sense_is_refused_with_what_is_wrong(http, runtime, body, where):
+    refused = await http.post("/v1/keys", json=body)
+
+    assert (refused.status_code, refused.json()["problems"][0]["where"]) == (422, where)
+    assert await runtime.keys.keys(DEFAULT_TENANT) == []
+
+
+async def test_a_tenant_is_made_with_its_key_and_suspended(http, runtime, clock):
+    admin = bearer(await issued(runtime, "admin"))
+    made = await http.post("/v1/tenants", json={"tenant": "acme", "weight": 3}, headers=admin)
+    again = await http.post("/v1/tenants", json={"tenant": "acme"}, headers=admin)
+    theirs = (
+        await http.post("/v1/keys", json={"name": "x", "scopes": ["admin"], "tenant": "acme"}, headers=admin)
+    ).json()["key"]
+
+    assert (made.status_code, made.json()["status"], again.status_code) == (201, "active", 409)
+    assert (await http.get("/v1/keys", headers=bearer(theirs))).json()["keys"][0]["tenant"] == "acme"
+    assert (await http.get("/v1/tenants", headers=bearer(theirs))).status_code == 403
+    assert (await http.get("/v1/nodes", headers=bearer(theirs))).status_code == 403
+
+    changed = await http.patch("/v1/tenants/acme", json={"status": "suspended"}, headers=admin)
+    await clock.advance(5)
+
+    assert changed.json()["status"] == "suspended"
+    assert (await http.get("/v1/runs", headers=bearer(theirs))).status_code == 401
+    assert (await http.get("/v1/tenants", headers=admin)).json()["tenants"] == [changed.json()]
+    assert (await http.patch("/v1/tenants/nobody", json={"weight": 2}, headers=admin)).status_code == 404
+    assert (await http.patch("/v1/tenants/acme", json={}, headers=admin)).status_code == 422
+
+
+async def test_the_document_says_what_each_operation_needs(http, runtime):
+    await issued(runtime, "admin")
+    document = (await http.get("/openapi.json")).json()
+
+    assert document["components"]["securitySchemes"][SECURITY_SCHEME]["scheme"] == "bearer"
+    for operation, scope in GUARDED:
+        method, path = operation.split()
+        said = document["paths"][path][method.lower()]
+        assert said["security"] == [{SECURITY_SCHEME: [scope]}]
+        assert {"401", "403"} <= said["responses"].keys()
+
+
+def test_a_principal_is_written_as_what_it_is():
+    assert str(LOCAL) == "system:local"
+    assert str(replace(LOCAL, name="here")) == "system:local (here)"
