@@ -13,6 +13,8 @@ from typing import Any
 import orjson
 import pytest
 
+from owlclaw_ray.access.keys import IssuedKey
+from owlclaw_ray.domain.access_key import AccessKey
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus, Decision
 from owlclaw_ray.domain.artifact import StoredArtifact
@@ -33,6 +35,7 @@ from owlclaw_ray.domain.schedule import (
 )
 from owlclaw_ray.domain.score import Judgement, Score
 from owlclaw_ray.domain.skill import Skill
+from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus, Mapping, SignatureForm, WebhookSource
 from owlclaw_ray.errors import Problem
@@ -43,6 +46,7 @@ from owlclaw_ray.ids import (
     CallbackId,
     DeliveryId,
     FiringId,
+    KeyId,
     MemoryId,
     RecordId,
     RunId,
@@ -109,6 +113,18 @@ LARGE_RUN = Run(
 )
 ACCEPTED = RunAccepted(RunId("run_1"), 7, AGENT)
 REPEATED = RunAccepted(RunId("run_1"), 7, AGENT, True, True, RunId("run_0"), True, True)
+KEY = AccessKey(
+    KeyId("4fT0aQ1z"),
+    TENANT,
+    "看门人",
+    "ab" * 32,
+    ("runs:read",),
+    ("agent:trader:*",),
+    AT,
+    "system:local",
+    LATER,
+    previous_until=LATER,
+)
 DELIVERY = Delivery(DeliveryId("whd_1"), TENANT, "github", "rec_1", AT, DeliveryStatus.UNMAPPED, "the body has nothing")
 HANDLED = Delivery(
     DeliveryId("whd_2"),
@@ -301,6 +317,9 @@ SAMPLES: dict[str, Callable[[], Any]] = {
     "page of the ledger": lambda: bodies.ledger_body([CHAINED], 1),
     "last page of the ledger": lambda: bodies.ledger_body([CHAINED], 2),
     "verification": lambda: bodies.verification_body(VERIFIED),
+    "key": lambda: bodies.key_body(KEY),
+    "issued key": lambda: bodies.issued_key_body(IssuedKey(KEY, "owl_…")),
+    "tenant": lambda: bodies.tenant_body(Tenant(TenantId("acme"), "Acme", AT, "system:local", weight=3)),
     "nodes": lambda: bodies.nodes_body(CLUSTER),
     "heads": lambda: bodies.heads_body(TENANT, [LedgerChain("keeper@host", 1042, "04ab")], AT),
 }

@@ -73,6 +73,15 @@ list_mcp_servers             GET    /v1/mcp                                     
 list_nodes                   GET    /v1/nodes                                      -                 Nodes
 drain_node                   POST   /v1/nodes/{node}/drain                         -                 Nodes
 undrain_node                 POST   /v1/nodes/{node}/undrain                       -                 Nodes
+list_keys                    GET    /v1/keys                                       -                 AccessKeys
+get_key                      GET    /v1/keys/{key_id}                              -                 AccessKey
+create_key                   POST   /v1/keys                                       KeyRequest        IssuedKey
+rotate_key                   POST   /v1/keys/{key_id}/rotate                       KeyRotation       IssuedKey
+revoke_key                   POST   /v1/keys/{key_id}/revoke                       -                 AccessKey
+list_tenants                 GET    /v1/tenants                                    -                 Tenants
+get_tenant                   GET    /v1/tenants/{tenant}                           -                 Tenant
+create_tenant                POST   /v1/tenants                                    TenantRequest     Tenant
+update_tenant                PATCH  /v1/tenants/{tenant}                           TenantChange      Tenant
 get_liveness                 GET    /healthz                                       -                 Liveness
 get_readiness                GET    /readyz                                        -                 Health
 get_metrics                  GET    /metrics                                       -                 -
