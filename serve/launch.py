@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from actors.json_lines import json_line
 from owlclaw_ray.configuration.hatchet import TOKEN_VARIABLE
 from owlclaw_ray.counting import counted
+from owlclaw_ray.domain.access_key import KEY_VARIABLE
 from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.errors import ConfigurationError, OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.kernel.system_clock import SystemClock
@@ -347,8 +348,9 @@ def _make_environment(warm_workers: int, front: Front | None, *, json_logs: bool
     secrets = kept_back(environment)
     erase(secrets)
     shut()
-    secrets.pop(TOKEN_VARIABLE, None)
-    environment.pop(TOKEN_VARIABLE, None)
+    for unused in (TOKEN_VARIABLE, KEY_VARIABLE):  # the one is handed over in another way, the other is for commands
+        secrets.pop(unused, None)
+        environment.pop(unused, None)
     if front is not None:
         for name in secrets:
             del environment[name]

@@ -12,11 +12,12 @@ from enum import Enum
 from msgspec import Struct, field
 from pydantic import BaseModel
 
+from owlclaw_ray.domain.access_key import KEY_VARIABLE
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.errors import Problem
 
 PREFIX = "OWLCLAW_"
-NOT_SETTINGS = frozenset({"OWLCLAW_URL"})
+NOT_SETTINGS = frozenset({"OWLCLAW_URL", KEY_VARIABLE})
 """Variables of the command line and the client."""
 _TEST_PREFIX = "OWLCLAW_TEST_"
 

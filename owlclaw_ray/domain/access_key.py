@@ -20,6 +20,8 @@ from msgspec import Struct
 from owlclaw_ray.domain.principal import Principal, PrincipalKind
 from owlclaw_ray.ids import KeyId, TenantId
 
+KEY_VARIABLE = "OWLCLAW_API_KEY"
+"""The access key of the commands: an option would be in the list of processes, and in the shell's history."""
 PREFIX = "owl_"
 KEY_PATTERN = r"owl_[0-9A-Za-z]{8}_[0-9A-Za-z]{43}_[0-9A-Za-z]{6}"
 _KEY = re.compile(r"owl_([0-9A-Za-z]{8})_([0-9A-Za-z]{43})_([0-9A-Za-z]{6})")

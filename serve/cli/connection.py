@@ -21,8 +21,6 @@ FolderOption = Annotated[
     Path, typer.Option("--folder", "-C", help="The application's folder, with owlclaw.yaml.", show_default="here")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-KEY_VARIABLE = "OWLCLAW_API_KEY"
-"""The access key of the commands: an option would be in the list of processes, and in the shell's history."""
 HERE = Path()
 _ATTEMPTS, _ATTEMPTS_ELSEWHERE = 3, 2
 """Of one request to a folder's server that runs, and to one at a URL; to a folder's server that does not run, one."""
@@ -39,6 +37,7 @@ def connect(url: str | None, folder: Path) -> SyncClient:
         sys.modules["httpx._main"] = None  # type: ignore[assignment] # its own command line, which imports pygments and more
     from owlclaw_ray.client import SyncClient
     from owlclaw_ray.configuration.server_location import find_runtime
+    from owlclaw_ray.domain.access_key import KEY_VARIABLE
     from owlclaw_ray.errors import ConfigurationError, Problem
     from serve import pid_file
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from owlclaw_ray.domain.access_key import KEY_VARIABLE
 from owlclaw_ray.errors import ConfigurationError, NotFoundError, OwlClawError, UnauthenticatedError
-from serve.cli.connection import KEY_VARIABLE
 from serve.cli.output import complain
 
 MODULES = {

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from owlclaw_ray import wire
-from serve.cli.connection import HERE, KEY_VARIABLE, FolderOption, JsonOption, UrlOption, connect, environment
+from owlclaw_ray.domain.access_key import KEY_VARIABLE
+from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect, environment
 from serve.cli.listings import LimitOption
 from serve.cli.output import print_json, table, when
 from serve.cli.user_name import person

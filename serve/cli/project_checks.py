@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from owlclaw_ray.counting import counted
+from owlclaw_ray.domain.access_key import KEY_VARIABLE
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, OwlClawError, RuntimeUnavailableError, install_hint
 from owlclaw_ray.tools.mcp.options import Address, shown_target
 from owlclaw_ray.tools.programs import child_environment
+from serve.cli.connection import environment
 from serve.cli.findings import CheckFinding, fail, failures, ok, warn
 from serve.tool_advice import KnownNames, added, tool_advice
 
@@ -134,7 +136,8 @@ def _advice(
     with suppress(OwlClawError):  # those of the runtime itself are findings of the store and the port
         running = pid_file.read(settings.data_dir) if settings.mcp.servers else None
         if running is not None and running.process() is not None:
-            with SyncClient(running.url, timeout=_ANSWER_SECONDS) as client:
+            key = environment().get(KEY_VARIABLE)
+            with SyncClient(running.url, api_key=key, timeout=_ANSWER_SECONDS) as client:
                 live = {each["name"]: each["tools"] for each in client.mcp_servers() if each["tools"]}
     for problem in tool_advice(app, KnownNames.of(app, tools, settings, live), settings, definitions):
         yield warn("tools", f"{problem.where}: {problem.what}", problem.fix)
