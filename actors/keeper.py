@@ -167,7 +167,10 @@ class KeeperActor(RemoteActor):
 
     async def _hold_node(self, store: SqlStore, cluster: str) -> None:
         """Have this node join its cluster, and keep its row; a store that it cannot join in is closed."""
-        row = NodeRow(store, JoinNode(here(), cluster, socket.gethostname()), joined=store.serve_node)
+        from owlclaw_ray.store.sql.older_clusters import about_this_version
+
+        join = JoinNode(here(), cluster, socket.gethostname(), about_this_version(SystemClock().now()))
+        row = NodeRow(store, join, joined=store.serve_node)
         try:
             await row.join()
         except BaseException:

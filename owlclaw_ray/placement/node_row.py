@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
 from owlclaw_ray.store.api import CommandStore
-from owlclaw_ray.store.commands import HoldNode, JoinNode, NodeHeld, NodeLost
+from owlclaw_ray.store.commands import HoldNode, JoinNode, NodeExcluded, NodeHeld, NodeLost
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +23,9 @@ class NodeRow:
     async def join(self) -> None:
         """Take up the row, made if it is new; raises StoreUnavailableError."""
         (outcome,) = await self._store.apply([self._join])
+        if isinstance(outcome, NodeExcluded):
+            message = f"a newer version migrated the database, which takes runtimes of schema {outcome.oldest} or newer: stop this cluster"
+            raise StoreUnavailableError(message)
         if not isinstance(outcome, NodeHeld):
             raise StoreUnavailableError(f"this node did not join its cluster: {outcome}")
         self._generation = outcome.node.generation

@@ -62,6 +62,7 @@ from owlclaw_ray.store.commands.nodes import (
     JoinNode,
     MarkNode,
     NodeChanged,
+    NodeExcluded,
     NodeHeld,
     NodeLost,
     NodeMarked,
@@ -175,6 +176,7 @@ Outcome: TypeAlias = (
     | LeaseElsewhere
     | LeaseReleased
     | NodeHeld
+    | NodeExcluded
     | NodeLost
     | NodeMarked
     | NodeChanged
@@ -283,6 +285,7 @@ __all__ = [
     "NoSuchApproval",
     "NoSuchSchedule",
     "NodeChanged",
+    "NodeExcluded",
     "NodeHeld",
     "NodeLost",
     "NodeMarked",
