@@ -22,7 +22,8 @@ paths = {"CONFIG_FILE_LOC": "haproxy.cfg", "SOCKET_PATH": "haproxy.sock", "SERVE
 os.environ.update(node_environment(1, json_logs=False) | ray_environment(1, alone=True))  # all nodes are on this machine
 os.environ.update({f"RAY_SERVE_HAPROXY_{name}": os.path.join(scratch, path) for name, path in paths.items()})
 os.environ.update(RAY_SERVE_HAPROXY_STATS_PORT=str(stats), RAY_SERVE_HAPROXY_METRICS_PORT=str(metrics))
-del os.environ["RAY_AUTH_MODE"]
+for name in [each for each in os.environ if each.startswith(("RAY_AUTH", "RAY_health"))]:
+    del os.environ[name]  # a busy machine is no dead one
 import ray
 from fastapi import FastAPI
 from ray import serve as ray_serve
