@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
 from ray.serve.config import AutoscalingConfig, AutoscalingContext, AutoscalingPolicy
 
 from actors.remote import KEEPER, named
@@ -14,17 +13,18 @@ _LEAVE_SECONDS = 30.0
 """How long a node has to be without a Keeper before Serve stops a replica for it: one that is restarted is back sooner."""
 
 
-class OneForEachNode(Struct, frozen=True):
+class OneForEachNode:
     """Says that there is to be one replica for each node that has a Keeper, through which its replica reads and writes.
 
-    Serve's controller asks it in each round of its control loop.
+    Serve's controller asks it in each round of its control loop. It gets the class by value, which a Struct does not survive.
     """
 
-    namespace: str
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
 
     def __call__(self, _context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
         """Return the number, and nothing that Serve should keep for the next call."""
-        [names] = named(self.namespace)
+        [names] = named(self._namespace)
         return max(1, sum(name.startswith(f"{KEEPER}@") for name in names)), {}
 
 

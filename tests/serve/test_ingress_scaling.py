@@ -43,5 +43,6 @@ def test_serve_asks_for_the_number_of_nodes_at_once_and_lets_no_node_have_two(ac
     assert isinstance(scaling, AutoscalingConfig)
     assert (scaling.min_replicas, scaling.upscale_delay_s) == (1, 0)
     assert scaling.downscale_delay_s > 0
-    policy = scaling.policy.get_policy()(**scaling.policy.policy_kwargs)
-    assert policy(None)[0] == 3
+    as_the_controller_has_it = scaling.policy.get_policy()
+    as_the_controller_has_it(**scaling.policy.policy_kwargs)
+    assert OneForEachNode(**scaling.policy.policy_kwargs)(None)[0] == 3
