@@ -228,7 +228,8 @@ class DirectoryActor(RemoteActor):
         if self._lease is None:
             return None
         held, holder = self._lease.held, self._lease.holder
-        return LeaseView(cluster_name(self._plan.store_url), held, self._lease.generation, holder)
+        others = () if self._drained is None else self._drained.others
+        return LeaseView(cluster_name(self._plan.store_url), held, self._lease.generation, holder, others)
 
     async def wake(self, agents: Sequence[AgentRef]) -> dict[AgentRef, str]:
         """See Directory.wake; on standby nobody is woken."""

@@ -40,8 +40,11 @@ _OF_A_CLUSTER = {
     "RAY_health_check_period_ms": "500",
     "RAY_health_check_timeout_ms": "500",
     "RAY_health_check_failure_threshold": "3",
+    "RAY_SERVE_PROXY_PREFER_LOCAL_NODE_ROUTING": "0",
 }
-"""Who may join, and how soon a dead machine is noticed."""
+"""Who may join, how soon a dead machine is noticed, and that a proxy sends requests to the replicas of all machines, not to that of its
+own alone, which takes any number.
+"""
 
 
 def ray_environment(warm_workers: int, *, alone: bool, json_logs: bool = False) -> dict[str, str]:
@@ -69,6 +72,13 @@ def ray_environment(warm_workers: int, *, alone: bool, json_logs: bool = False) 
         environment |= _UNSEEN | _ALONE
         environment["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray's name for it
     return environment
+
+
+HA_PROXY = {"RAY_SERVE_ENABLE_HA_PROXY": "1", "RAY_SERVE_HAPROXY_MAXCONN": "14096"}
+"""Has Serve put HAProxy in front of its replicas instead of its own proxy, which passes a tenth of the requests. HAProxy reaches the
+replicas by ports of the machines' own addresses: it is for clusters whose API listens on all interfaces. So many connections are the
+default of http.streams, and 4,096.
+"""
 
 
 def node_environment(warm_workers: int, *, json_logs: bool) -> dict[str, str]:

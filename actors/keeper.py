@@ -174,7 +174,10 @@ class KeeperActor(RemoteActor):
 
     async def _hold_node(self, store: SqlStore, cluster: str) -> None:
         """Have this node join its cluster, and keep its row; a store that it cannot join in is closed."""
-        join, root = JoinNode(here(), cluster, socket.gethostname()), NamedActor(ROOT, self._plan.namespace)
+        from owlclaw_ray.store.sql.older_clusters import about_this_version
+
+        join = JoinNode(here(), cluster, socket.gethostname(), about_this_version(SystemClock().now()))
+        root = NamedActor(ROOT, self._plan.namespace)
         row = NodeRow(store, join, SystemClock(), joined=store.serve_node, lost=root.call.end_hosts)
         try:
             await row.join()

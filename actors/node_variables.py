@@ -31,8 +31,12 @@ SHARED_VARIABLES = (
     SharedVariable("RAY_worker_lease_timeout_milliseconds", "short tasks start later on this node"),
     SharedVariable("RAY_idle_worker_killing_time_threshold_ms", "tool workers end too soon, or too late"),
     SharedVariable("RAY_SERVE_THROUGHPUT_OPTIMIZED", "requests through this node cost more"),
+    SharedVariable("RAY_SERVE_PROXY_PREFER_LOCAL_NODE_ROUTING", "a proxy here uses the replica of its own node alone"),
+    SharedVariable(
+        "RAY_SERVE_ENABLE_HA_PROXY", "its API is not behind the HAProxy of the others, or it has the slow proxy"
+    ),
 )
-"""Those of `node_environment` that nodes are compared by."""
+"""Those of `node_environment` that nodes are compared by, and whether HAProxy is switched on."""
 
 
 def shared_variables(environ: Mapping[str, str], salt: bytes) -> tuple[NodeVariable, ...]:

@@ -251,6 +251,16 @@ class PartsHealth:
         return "" if lease is None else lease.holder
 
 
+async def stands_by(namespace: str) -> bool:
+    """Return whether another cluster runs the agents of the store, or none; not if the Directory does not answer."""
+    try:
+        async with asyncio.timeout(_HEALTH_SECONDS):
+            lease = await NamedActor(DIRECTORY, namespace).call.lease()
+    except (OwlClawError, TimeoutError):
+        return False
+    return lease is not None and not lease.held
+
+
 async def _probe(probe: Callable[[], Awaitable[object]]) -> str:
     try:
         async with asyncio.timeout(_HEALTH_SECONDS):
@@ -273,7 +283,9 @@ def ray_runtime(plan: RuntimePlan) -> Runtime:
     definitions = RecentDefinitions(folder, clock, plan.namespace)
     return Runtime(
         store=keeper,
-        following=FollowerRegistry(keeper, Keepers(plan.namespace), ids=ids, clock=clock),
+        following=FollowerRegistry(
+            keeper, Keepers(plan.namespace), ids=ids, clock=clock, stands_by=partial(stands_by, plan.namespace)
+        ),
         dispatcher=dispatcher,
         definitions=definitions,
         memory_files=MemoryFolders(plan.data_dir, clock, plan.worker.memory_limits, _FILES_SECONDS, home),

@@ -1153,6 +1153,18 @@ class Node(TypedDict):
     """Null if the node did not answer."""
 
 
+class OtherCluster(TypedDict):
+    """Another cluster with nodes in the same store, as they said of themselves when they joined."""
+
+    cluster: str
+    machines: list[str]
+    version: str
+    """Of OwlClaw; empty if it is one that does not say so."""
+    schema: str
+    """The newest that it knows; empty as the version is."""
+    since: str
+
+
 class Lease(TypedDict):
     """The lease of the store, which says which cluster runs its agents."""
 
@@ -1163,6 +1175,8 @@ class Lease(TypedDict):
     """How often the lease has changed hands; 0 if it is not known."""
     holder: str
     """The other cluster that holds it; empty if this one does, or if it is not known."""
+    others: list[OtherCluster]
+    """The other clusters that use the store, or did until lately."""
 
 
 class Nodes(TypedDict):

@@ -52,7 +52,7 @@ class ApplicationArguments(Section):
     variables: dict[NonEmpty, str | int | float] = Field(default_factory=dict)
     """Settings over those of the file, by the names of their variables, such as OWLCLAW_STORE_URL."""
     replicas: Annotated[int, Field(ge=1)] | None = None
-    """Of the ingress; None: one for each machine that is there when the application is built."""
+    """Of the ingress; None: one for each machine, also for those that join later."""
 
 
 def application(args: JsonObject) -> Application:
@@ -82,8 +82,8 @@ def application(args: JsonObject) -> Application:
         health_check_timeout_s=_CHECK_SECONDS,
         ray_actor_options={"num_cpus": 0},
     )(Steward).bind(plan, prepared.tools, str(path.parent), variables)
-    replicas = wanted.replicas or (len(living_nodes()) if ray.is_initialized() else 1)
-    return ingress(plan, prepared.settings.http, alone=False, replicas=replicas, beside=[steward])
+    nodes = len(living_nodes()) if ray.is_initialized() else 1
+    return ingress(plan, prepared.settings.http, alone=False, replicas=wanted.replicas, nodes=nodes, beside=[steward])
 
 
 class Steward:

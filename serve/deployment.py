@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Collection
 
 from fastapi import FastAPI
@@ -12,17 +13,21 @@ from ray.serve import Application
 from actors.garbage import collect_rarely
 from actors.logs import LogPlan, configure
 from actors.plan import RuntimePlan
+from actors.remote import KEEPER, find
 from actors.runtime import ray_runtime
 from actors.secrets import take_over
+from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.settings import HttpSettings
 from serve.api import build_api
 from serve.connections import connections, open_many_files
+from serve.ingress_scaling import one_for_each_node
 from serve.loopback import keep_replica_on_loopback
 
 _SHUTDOWN_SECONDS = 2.0
 _CHECK_INTERVAL = 2.0
 """Seconds until Serve notices that the process has died; that it is stuck is noticed by its node's root."""
+_KEEPER_SECONDS, _PAUSE = 60.0, 0.1
 _UNBOUNDED = 1_000_000
 """Requests that a replica takes at once. What would be too much is refused by the API itself, which knows what a request asks for:
 Serve would have all others wait, probes among them.
@@ -39,22 +44,33 @@ def log_here(plan: LogPlan) -> None:
     configure(plan)
 
 
+def wait_for_keeper(namespace: str) -> None:
+    """Return once this node has a Keeper; raise RuntimeUnavailableError if it gets none, so that Serve tries another node."""
+    end = time.monotonic() + _KEEPER_SECONDS
+    while find(KEEPER, namespace) is None:
+        if time.monotonic() > end:
+            raise RuntimeUnavailableError(f"this node has no Keeper after {_KEEPER_SECONDS:g} s")
+        time.sleep(_PAUSE)
+
+
 def ingress(
     plan: RuntimePlan,
     http: HttpSettings,
     hosts: Collection[str] = (),
     *,
     alone: bool,
-    replicas: int = 1,
+    replicas: int | None = 1,
+    nodes: int = 1,
     beside: Collection[Application] = (),
 ) -> Application:
     """Return the application to run with Serve. The replica builds the API itself, so only the plan travels.
 
     `hosts`: names by which requests may call the server beside those of the settings.
     `alone`: this node is the whole cluster, and its replica keeps to the loopback interface.
+    `replicas`: how many there are; None: one for each node of the cluster, also of those that join, of which there are `nodes` now.
     `beside`: what else the application consists of.
     """
-    streams = -(-connections(http.streams).streams // replicas)
+    streams = -(-connections(http.streams).streams // (replicas or nodes))
 
     def api() -> FastAPI:
         take_over()
@@ -62,6 +78,8 @@ def ingress(
         collect_rarely()
         if alone:
             keep_replica_on_loopback()
+        else:
+            wait_for_keeper(plan.namespace)
         open_many_files(streams)
         return build_api(
             ray_runtime(plan),
@@ -75,10 +93,10 @@ def ingress(
 
     deployment = ray_serve.deployment(
         name="ingress",
-        num_replicas=replicas,
         max_ongoing_requests=_UNBOUNDED,
         graceful_shutdown_timeout_s=_SHUTDOWN_SECONDS,
         health_check_period_s=_CHECK_INTERVAL,
         ray_actor_options={"num_cpus": 0},
+        **(one_for_each_node(plan.namespace) if replicas is None else {"num_replicas": replicas}),
     )(ray_serve.ingress(api)())
     return deployment.bind(*beside)

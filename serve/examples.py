@@ -219,7 +219,7 @@ _SAID: Mapping[Any, JsonObject] = {
                 },
             }
         ],
-        "lease": {"cluster": "session_2026-11-03@10.0.0.4:6379", "held": True, "generation": 3},
+        "lease": {"cluster": "session_2026-11-03@10.0.0.4:6379", "held": True, "generation": 3, "others": []},
     },
     wire.Ledger: {
         "records": [

@@ -303,7 +303,7 @@ def _start(
     announce(f"store open: {scheme.partition('+')[0]}://{place.rpartition('@')[2]}")
     hosts = () if front is None else (front.name,)
     ray_serve.run(
-        ingress(plan, http, hosts, alone=front is not None, replicas=nodes),
+        ingress(plan, http, hosts, alone=front is not None, replicas=1 if front is not None else None, nodes=nodes),
         name="owlclaw",
         route_prefix="/",
     )

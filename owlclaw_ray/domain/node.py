@@ -122,6 +122,18 @@ class NodeView(Struct, frozen=True):
     """None if its root did not answer."""
 
 
+class OtherCluster(Struct, frozen=True):
+    """Another cluster with nodes in the same store, as they said of themselves when they joined."""
+
+    cluster: str
+    machines: tuple[str, ...]
+    version: str
+    """Of OwlClaw; empty if it is one that does not say so."""
+    schema: str
+    """The newest that it knows; empty as the version is."""
+    since: str
+
+
 class LeaseView(Struct, frozen=True):
     """The lease of the store, as this cluster knows it."""
 
@@ -132,6 +144,8 @@ class LeaseView(Struct, frozen=True):
     """How often the lease has changed hands; 0 if it is not known."""
     holder: str
     """The other cluster that holds it; empty if this one does, or if it is not known."""
+    others: tuple[OtherCluster, ...] = ()
+    """The other clusters that use the store, or did until lately."""
 
 
 class ClusterView(Struct, frozen=True):

@@ -11,12 +11,11 @@ from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.store.api import CommandStore
 from owlclaw_ray.store.commands import ClusterLease, HoldLease, LeaseElsewhere, LeaseHeld, ReleaseLease
+from owlclaw_ray.store.commands.lease import EXPIRE_SECONDS
 
 RENEW_SECONDS = 1.0
 GIVE_UP_SECONDS = 4.0
 """A holder that could not renew its lease for that long stops its agents: a standby may soon run them."""
-EXPIRE_SECONDS = 6.0
-"""A standby takes a lease that it has seen stand still for that long: longer than its holder takes to give up."""
 _ANSWER_SECONDS = 2.0
 
 logger = logging.getLogger(__name__)

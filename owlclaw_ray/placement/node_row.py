@@ -12,7 +12,7 @@ from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.placement.lease import GIVE_UP_SECONDS
 from owlclaw_ray.store.api import CommandStore
-from owlclaw_ray.store.commands import HoldNode, JoinNode, NodeHeld, NodeLost
+from owlclaw_ray.store.commands import HoldNode, JoinNode, NodeExcluded, NodeHeld, NodeLost
 
 _ANSWER_SECONDS = 2.0
 
@@ -53,6 +53,9 @@ class NodeRow:
         """Take up the row, made if it is new; raises StoreUnavailableError."""
         asked = self._clock.monotonic()
         (outcome,) = await self._store.apply([self._join])
+        if isinstance(outcome, NodeExcluded):
+            message = f"a newer version migrated the database, which takes runtimes of schema {outcome.oldest} or newer: stop this cluster"
+            raise StoreUnavailableError(message)
         if not isinstance(outcome, NodeHeld):
             raise StoreUnavailableError(f"this node did not join its cluster: {outcome}")
         self._generation = outcome.node.generation

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.placement.lease import EXPIRE_SECONDS
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import ClusterNode, MarkNode, NodeMarked, NodeState
+from owlclaw_ray.store.commands.lease import EXPIRE_SECONDS
 from owlclaw_ray.store.queries import ClusterNodes
 
 MAX_BLIND_SECONDS = 2.5

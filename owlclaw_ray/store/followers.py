@@ -3,14 +3,15 @@
 A follower that waits costs nothing: no query, no timer of its own. A process keeps the runs that it follows known where commits
 are made (`engine.news_link`), on every node that has a store of its own to write through. On news the journals are read, many in
 one query, and the followers of a run that have read equally far share what was read. What is followed is known over there before
-it is read here, so nothing can be committed unseen between the two. Beside that a slow poll, also many runs in one query, finds
-what was committed by those whom nobody here knows: another cluster on the same database, while one takes over from the other.
+it is read here, so nothing can be committed unseen between the two. Beside that a poll, also many runs in one query, finds
+what was committed by those whom nobody here knows: another cluster on the same database. It is slow, unless that one runs the agents.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 
@@ -25,6 +26,10 @@ from owlclaw_ray.store.run_update_subscription import RunUpdateSubscription
 from owlclaw_ray.store.run_updates import RunUpdateSource
 
 POLL_SECONDS = 30.0
+STANDBY_POLL_SECONDS = 1.0
+"""Between two polls while another cluster runs the agents."""
+_POLL_REST = 9.0
+"""How many times as long as a poll took is waited before the next: polls take a tenth of a reader at most, however much is followed."""
 _NODES_SECONDS = 5.0
 """How often it is asked where commits are made, while anything is followed."""
 _ANSWER_SECONDS = 1.0
@@ -49,9 +54,11 @@ class FollowerRegistry:
         ids: IdSource,
         clock: Clock,
         poll_seconds: float = POLL_SECONDS,
+        stands_by: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
+        """`stands_by` says whether another cluster runs the agents of the store; None where no other can."""
         self._store, self._far_ends, self._ids, self._clock = store, far_ends, ids, clock
-        self._poll_seconds = poll_seconds
+        self._poll_seconds, self._stands_by = poll_seconds, stands_by
         self._followers: dict[RunId, set[RunFollower]] = {}
         self._known: set[RunId] = set()
         """Runs of which every place was told that they are followed."""
@@ -124,17 +131,27 @@ class FollowerRegistry:
         return [found[position] for position in positions]
 
     async def _run_upkeep(self) -> None:
-        polled = self._clock.monotonic()
+        looked, polled, pause, rest = -math.inf, self._clock.monotonic(), self._poll_seconds, 0.0
         while self._followers:
-            await self._clock.sleep(min(_NODES_SECONDS, self._poll_seconds))
             try:
-                await self._find_links()
-                if self._clock.monotonic() - polled >= self._poll_seconds:
-                    polled = self._clock.monotonic()
+                now = self._clock.monotonic()
+                if now - looked >= min(_NODES_SECONDS, self._poll_seconds):
+                    looked = now
+                    await self._find_links()
+                    pause = await self._poll_pause()
+                if now - polled >= max(pause, rest):
                     await self._poll()
+                    polled = self._clock.monotonic()
+                    rest = _POLL_REST * (polled - now)
             except Exception as error:  # noqa: BLE001 - it is tried again soon
                 logger.info("followed runs could not be looked after: %s", error)
+            await self._clock.sleep(min(_NODES_SECONDS, pause))
         self._upkeep_task = None
+
+    async def _poll_pause(self) -> float:
+        """Return the seconds between two polls for now."""
+        stands_by = self._stands_by is not None and await self._stands_by()
+        return min(STANDBY_POLL_SECONDS, self._poll_seconds) if stands_by else self._poll_seconds
 
     async def _find_links(self) -> None:
         places = await self._far_ends()

@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -39,14 +40,17 @@ def find_binaries() -> Path | None:
 
 
 class PostgresServer:
-    """A server on a free port of an address of this machine, its data in `folder`, with a password; durable against nothing.
+    """A server on a free port of an address of this machine, its data in `folder`, with a password; durable against nothing by default.
 
     The folder must be new. Run by root, the server runs as the user `postgres` (it refuses root), and the folders above
     its own let that user pass as long as it runs. As a context manager it starts and stops.
     """
 
-    def __init__(self, folder: Path, binaries: Path, address: str = LOOPBACK) -> None:
-        """Whoever is on the network of that address may log in, with the password."""
+    def __init__(
+        self, folder: Path, binaries: Path, address: str = LOOPBACK, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Whoever is on the network of that address may log in, with the password. `settings` go over those that make it fast."""
+        self._settings = {**_SETTINGS, **(settings or {})}
         self._folder, self._binaries, self._address = folder, binaries, address
         self._password = secrets.token_hex(16)
         self._opened: list[tuple[Path, int]] = []
@@ -72,7 +76,7 @@ class PostgresServer:
             with (self._data / "pg_hba.conf").open("a") as rules:
                 rules.write("host all all samenet scram-sha-256\n")
         self.port = _free_port(self._address)
-        settings = {"listen_addresses": self._address, **_SETTINGS}
+        settings = {"listen_addresses": self._address, **self._settings}
         arguments = [argument for name, value in settings.items() for argument in ("-c", f"{name}={value}")]
         command = [str(self._binaries / "postgres"), "-D", str(self._data), "-p", str(self.port), *arguments]
         with self._log.open("wb") as log:

@@ -60,6 +60,7 @@ def _whole(cluster: wire.Nodes) -> Iterator[CheckFinding]:
     lease = cluster["lease"]
     if lease is not None:
         yield _lease(lease)
+        yield from map(_other, lease["others"])
     present = {part for node in cluster["nodes"] for part in node["parts"]}
     for part in ("directory", "scheduler"):
         if part not in present:
@@ -76,6 +77,13 @@ def _lease(lease: wire.Lease) -> CheckFinding:
         )
     fix = "look after the store: no cluster runs the agents until one has the lease, which takes six seconds at most"
     return warn("lease", f"this cluster ({lease['cluster']}) does not hold it, and does not know who does", fix)
+
+
+def _other(other: wire.OtherCluster) -> CheckFinding:
+    """Return who else has the store; migrations of newer versions wait for those whose schema they exclude."""
+    version = f"owlclaw-ray {other['version']}, schema {other['schema']}, since {other['since']}"
+    said = [version if other["schema"] else "a version that does not name its schema", *other["machines"]]
+    return ok("lease", f"{other['cluster']} has nodes in the store, too: {', '.join(said)}")
 
 
 class _UsualValues:

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from actors import node_report
-from actors.environment import node_environment
+from actors.environment import HA_PROXY, node_environment
 from actors.fleet_nodes import RayNode, clock_of, node_names
 from actors.node_report import application_hash, needs_shared_files, read_latency
 from actors.node_variables import SHARED_VARIABLES, shared_variables
@@ -71,7 +71,7 @@ def test_secrets_are_compared_and_not_told():
 
 
 def test_nodes_are_compared_by_variables_that_they_are_started_with():
-    known = node_environment(2, json_logs=False).keys() | {"RAY_AUTH_TOKEN"}
+    known = node_environment(2, json_logs=False).keys() | HA_PROXY.keys() | {"RAY_AUTH_TOKEN"}
 
     assert {each.name for each in SHARED_VARIABLES} <= known
 

@@ -117,6 +117,21 @@ def test_the_example_is_a_configuration_of_serve_with_arguments_that_the_entry_t
     assert steward._bound_deployment.init_args[0].drain_seconds == 60
 
 
+@pytest.mark.parametrize(("more", "fixed"), [({}, None), ({"replicas": 2}, 2)])
+def test_the_api_has_a_replica_on_each_node_unless_their_number_is_written(tmp_path, more, fixed):
+    define(tmp_path, "quick", {"text": "done"})
+    (tmp_path / "owlclaw.yaml").write_text("{}")
+
+    built = application(
+        {"config": str(tmp_path / "owlclaw.yaml"), "variables": {"OWLCLAW_STORE_URL": "postgresql://h/d"}, **more}
+    )
+
+    deployment = built._bound_deployment
+    assert (deployment._deployment_config.autoscaling_config is None) == (fixed is not None)
+    assert deployment._replica_config.max_replicas_per_node == (1 if fixed is None else None)
+    assert fixed in {None, deployment.num_replicas}
+
+
 @pytest.mark.parametrize(
     ("args", "wrong"),
     [

@@ -204,6 +204,8 @@ def test_a_node_is_killed_in_the_middle_of_many_runs_and_none_is_lost_or_repeate
         with ThreadPoolExecutor(8) as pool:
             accepted = list(pool.map(lambda number: client.submit(f"crowd:{number % 40}"), range(80)))
         keepers = len(fleet.processes("KeeperActor"))
+        while len(fleet.processes("ServeReplica:owlclaw:ingress")) < 3:
+            client.runs()  # each node gets a replica of the API once it has a Keeper
         before = client.nodes()
         while not all(node["report"] and node["report"]["load"]["store_seconds"] for node in before["nodes"]):
             before = client.nodes()  # the parts of the other nodes are still being made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from owlclaw_ray.domain.node import OtherCluster
 from owlclaw_ray.ids import ActivationId
 from owlclaw_ray.placement.drained_nodes import DrainedNodes
 from owlclaw_ray.store.commands import ActivateAgent, AgentActivated, JoinNode, MarkNode, NodeState, OnStandby
@@ -65,3 +66,18 @@ async def test_taking_nodes_back_makes_no_lost_one_active(store):
     await DrainedNodes(store, "east").undrain(["one"])
 
     assert await states(store) == {"one": NodeState.LOST}
+
+
+async def test_the_other_clusters_of_the_store_are_told_by_what_their_nodes_said_and_lost_ones_not(store):
+    said = {"version": "0.0.9", "schema": "0015", "since": "2026-11-20T10:00:00+00:00"}
+    joined = [
+        JoinNode("one", "east", "alpha"),
+        JoinNode("two", "west", "beta", said),
+        JoinNode("three", "west", "gamma"),
+    ]
+    await store.apply([*joined, JoinNode("four", "north", "delta"), MarkNode("four", NodeState.LOST)])
+    nodes = DrainedNodes(store, "east")
+
+    await nodes.look()
+
+    assert nodes.others == (OtherCluster("west", ("beta", "gamma"), **said),)

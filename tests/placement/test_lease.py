@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from owlclaw_ray.errors import StoreUnavailableError
-from owlclaw_ray.placement.lease import EXPIRE_SECONDS, GIVE_UP_SECONDS, LeaseHolder
+from owlclaw_ray.placement.lease import GIVE_UP_SECONDS, LeaseHolder
 from owlclaw_ray.store.commands import ClusterLease, HoldLease, LeaseHeld
+from owlclaw_ray.store.commands.lease import EXPIRE_SECONDS
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.clock import ManualClock
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from owlclaw_ray.errors import StoreUnavailableError
-from owlclaw_ray.placement.lease import EXPIRE_SECONDS
 from owlclaw_ray.placement.node_watch import ALONE_SECONDS, MAX_BLIND_SECONDS, NodeWatch
 from owlclaw_ray.store.commands import HoldNode, JoinNode, MarkNode, NodeState
+from owlclaw_ray.store.commands.lease import EXPIRE_SECONDS
 from owlclaw_ray.store.queries import ClusterNodes
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.clock import ManualClock

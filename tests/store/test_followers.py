@@ -34,6 +34,7 @@ class Place:
         self.broken = 0
         self.down = False
         self.delay = 1
+        self.poll_takes = 0.0
 
     def commit(self, run_id, kind=EntryKind.MODEL_REPLIED):
         journal = self.journals[run_id]
@@ -77,6 +78,8 @@ class Place:
         positions = query.positions
         if isinstance(query, ChangedRuns):
             self.polls += 1
+            if self.poll_takes:
+                await self.clock.sleep(self.poll_takes)
             return [each.run_id for each in positions if len(self.journals[each.run_id]) > each.after]
         assert isinstance(query, ProgressOfRuns)
         self.reads.append(list(positions))
@@ -274,6 +277,48 @@ async def test_what_nobody_told_of_is_found_by_the_slow_poll_in_one_query(clock)
     await until(lambda: readers[7].seen == [1, 2])
 
     assert (place.polls, len(place.reads)) == (1, reads + 1)
+    follows.close()
+
+
+async def test_while_another_cluster_runs_the_agents_its_commits_are_found_within_a_second_and_then_slowly_again(clock):
+    place, standby = Place(clock, [f"run_{at}" for at in range(100)]), True
+
+    async def stands_by():
+        return standby
+
+    follows = following(place, clock, poll_seconds=30, stands_by=stands_by)
+    readers = [Reader(follows, run_id) for run_id in place.journals]
+    await until(lambda: all(reader.seen for reader in readers))
+    await turns()
+
+    place.journals["run_7"].append(JournalEntry(2, EntryKind.MODEL_REPLIED, NOW))
+    await clock.advance(1)
+    await until(lambda: readers[7].seen == [1, 2])
+    assert place.polls == 1
+
+    standby = False
+    await clock.advance(5)
+    polls = place.polls
+    await clock.advance(20)
+    assert place.polls == polls
+    follows.close()
+
+
+async def test_polls_take_a_tenth_of_the_time_at_most_however_long_one_takes(clock):
+    place = Place(clock)
+    place.poll_takes = 3.0
+
+    async def stands_by():
+        return True
+
+    follows = following(place, clock, stands_by=stands_by)
+    reader = Reader(follows, "run_0")
+    await until(lambda: reader.seen)
+    await turns()
+
+    await clock.advance(100)
+
+    assert 3 <= place.polls <= 4
     follows.close()
 
 

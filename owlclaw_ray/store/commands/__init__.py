@@ -72,6 +72,7 @@ from owlclaw_ray.store.commands.nodes import (
     JoinNode,
     MarkNode,
     NodeChanged,
+    NodeExcluded,
     NodeHeld,
     NodeLost,
     NodeMarked,
@@ -190,6 +191,7 @@ Outcome: TypeAlias = (
     | LeaseElsewhere
     | LeaseReleased
     | NodeHeld
+    | NodeExcluded
     | NodeLost
     | NodeMarked
     | NodeChanged
@@ -308,6 +310,7 @@ __all__ = [
     "NoSuchApproval",
     "NoSuchSchedule",
     "NodeChanged",
+    "NodeExcluded",
     "NodeHeld",
     "NodeLost",
     "NodeMarked",

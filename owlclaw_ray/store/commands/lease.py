@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+EXPIRE_SECONDS = 6.0
+"""A lease, or the row of a node, that was watched standing still for that long is nobody's: longer than a holder takes to give up."""
+
 
 class ClusterLease(Struct, frozen=True):
     """Who runs the agents of a store. A lease that its holder does not renew stands still, which others see."""

@@ -33,7 +33,7 @@ class ClusterNode(Struct, frozen=True):
 
 class JoinNode(Struct, frozen=True):
     """Have a node's Keeper take up its row, made if it is new: the generation grows, and a lost node is active again. Outcome:
-    NodeHeld.
+    NodeHeld, or NodeExcluded.
 
     Lost nodes of other clusters are forgotten.
     """
@@ -65,6 +65,13 @@ class NodeHeld(Struct, frozen=True):
     """The node has its row, and does what its state says."""
 
     node: ClusterNode
+
+
+class NodeExcluded(Struct, frozen=True):
+    """A newer version has migrated the database while this node's cluster was not there: it takes runtimes of newer schemas only."""
+
+    oldest: str
+    """The oldest schema that it takes."""
 
 
 class NodeLost(Struct, frozen=True):

@@ -10,23 +10,28 @@ from owlclaw_ray.store.commands import (
     JoinNode,
     MarkNode,
     NodeChanged,
+    NodeExcluded,
     NodeHeld,
     NodeLost,
     NodeMarked,
     NodeState,
 )
 from owlclaw_ray.store.sql.command_registry import applies
+from owlclaw_ray.store.sql.migrations import HEAD
 from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.working_set import WorkingSet
 
 
 def _need_node(needs: RowNeeds, command: JoinNode | HoldNode | MarkNode) -> None:
     needs.nodes.add(command.node_id)
+    needs.joins |= isinstance(command, JoinNode)
 
 
 @applies(JoinNode, needs=_need_node)
-def join(store: WorkingSet, command: JoinNode) -> NodeHeld:
-    """Give the node its row, under the next generation."""
+def join(store: WorkingSet, command: JoinNode) -> NodeHeld | NodeExcluded:
+    """Give the node its row, under the next generation, if the database still takes runtimes of this schema."""
+    if store.oldest_schema > HEAD:
+        return NodeExcluded(store.oldest_schema)
     known = store.nodes.get(command.node_id)
     state = NodeState.DRAINING if known is not None and known.state is NodeState.DRAINING else NodeState.ACTIVE
     generation = 1 if known is None else known.generation + 1

@@ -5,15 +5,21 @@ from __future__ import annotations
 from sqlalchemy.exc import DBAPIError
 
 from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.ledger.redaction import Redactor
+from owlclaw_ray.store.commands.lease import EXPIRE_SECONDS
 from owlclaw_ray.store.sql.databases import Database, PostgresqlDatabase, SqliteDatabase
 from owlclaw_ray.store.sql.failures import FAILURES, explain
 from owlclaw_ray.store.sql.locations import Location, locate, prepare_file
 from owlclaw_ray.store.sql.migrations import FIRST, HEAD
 from owlclaw_ray.store.sql.migrator import NewerSchemaError, OldSchemaError, check_newer, migrate, revision_of
+from owlclaw_ray.store.sql.older_clusters import OlderClusterError, have_moved
 from owlclaw_ray.store.sql.sql_store import SqlStore
 from owlclaw_ray.store.sql.sqlite_files import GONE
 
+_LOOK_SECONDS = 1.0
+"""Between two looks at whether a cluster of an older version renews its rows, as it does each second."""
 _REFUSED = {
     "28P01": "the user or the password is wrong",
     "28000": "the server does not let this user in",
@@ -23,7 +29,13 @@ _REFUSED = {
 
 
 async def open_store(
-    url: str, *, writer: str, redactor: Redactor | None = None, must_exist: bool = False, cluster: str = ""
+    url: str,
+    *,
+    writer: str,
+    redactor: Redactor | None = None,
+    must_exist: bool = False,
+    cluster: str = "",
+    clock: Clock | None = None,
 ) -> SqlStore:
     """Return the store at that place, made if it is new and migrated to this version's schema.
 
@@ -32,8 +44,9 @@ async def open_store(
     the usual forms of secrets. With a `cluster` agents are claimed only while it holds the lease, see HoldLease. With `must_exist` no
     file is made: one that is not there is unavailable. Raises ConfigurationError
     for what has to be put right by hand (a read-only or impossible path, a file that is no database, a wrong password, a missing
-    database, a database of a newer version or of a development version, an unsupported URL) and StoreUnavailableError for what
-    may pass (a server that does not answer).
+    database, a database of a newer version or of a development version, one that a cluster of a version uses which the migration
+    would exclude, an unsupported URL) and StoreUnavailableError for what may pass (a server that does not answer). Whether such a
+    cluster runs is seen within EXPIRE_SECONDS of the clock, which is the system's by default.
     """
     location = locate(url)
     if location.path is not None:
@@ -44,14 +57,26 @@ async def open_store(
     else:
         database = PostgresqlDatabase(location.url)
     try:
-        restored = await database.write(migrate)
-    except (*FAILURES, NewerSchemaError, OldSchemaError) as error:
+        restored = await _migrate(database, clock or SystemClock())
+    except (*FAILURES, NewerSchemaError, OldSchemaError, OlderClusterError) as error:
         await database.close()
         raise _opening_error(location, error) from error
     except BaseException:
         await database.close()
         raise
     return SqlStore(database, writer, redactor, tuple(restored), cluster)
+
+
+async def _migrate(database: Database, clock: Clock) -> list[str]:
+    """Migrate; where clusters of an older version may be running, once their rows have stood still for as long as a lease lasts."""
+    try:
+        return await database.write(migrate)
+    except OlderClusterError as error:
+        beats = error.beats
+    end = clock.monotonic() + EXPIRE_SECONDS
+    while clock.monotonic() < end and not await database.read(have_moved, beats):
+        await clock.sleep(_LOOK_SECONDS)
+    return await database.write(migrate, beats)
 
 
 async def open_existing(url: str) -> SqlStore:
@@ -102,6 +127,8 @@ def _opening_error(location: Location, error: BaseException) -> OwlClawError:
         return _old_schema(location, str(error))
     if isinstance(error, NewerSchemaError):
         return location.wrong(str(error), "install that version, or name another database")
+    if isinstance(error, OlderClusterError):
+        return location.wrong(str(error), error.fix)
     original = error.orig if isinstance(error, DBAPIError) else error
     if location.path is not None:
         return _file_error(location, explain(error))

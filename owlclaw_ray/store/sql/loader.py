@@ -56,6 +56,7 @@ from owlclaw_ray.store.sql.schema import (
     pending_approval,
     runs,
     schedules,
+    schema_compatibility,
     small_payload,
     tasks,
     tenants,
@@ -185,6 +186,7 @@ class Loader:
         reserved = select(*budget_reservations.c)
         self._lease = select(cluster_lease.c.cluster, cluster_lease.c.generation, cluster_lease.c.beats)
         self._locked_lease = dialect.locking(self._lease)
+        self._oldest_schema = select(schema_compatibility.c.oldest)
         nodes = select(*NODES.columns).where(among(cluster_nodes.c.node_id, "ids")).order_by(cluster_nodes.c.node_id)
         self._nodes, self._locked_nodes = nodes, dialect.locking(nodes)
         self._access_keys = dialect.locking(
@@ -221,6 +223,8 @@ class Loader:
             lease = connection.execute(self._locked_lease if needs.changes_lease else self._lease).one_or_none()
             store.lease = ClusterLease() if lease is None else ClusterLease(*lease)
         rows = partial(self._rows, connection)
+        if needs.joins:
+            store.oldest_schema = connection.execute(self._oldest_schema).scalar_one_or_none() or ""
         nodes = [*rows(self._locked_nodes, needs.nodes)]
         if needs.claims_agents and self._node_id and self._node_id not in needs.nodes:
             nodes += rows(self._nodes, {self._node_id})

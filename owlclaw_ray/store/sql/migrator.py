@@ -9,6 +9,7 @@ from sqlalchemy import Connection, inspect, text
 
 from owlclaw_ray.store.sql.ledger_guard import restore_guards
 from owlclaw_ray.store.sql.migrations import FIRST, HEAD, OLDEST
+from owlclaw_ray.store.sql.older_clusters import Beats, require_no_older_cluster
 
 _TABLE = "schema_compatibility"
 _LOCK = 0x6F776C636C6177
@@ -23,10 +24,11 @@ class OldSchemaError(Exception):
     """The database has a revision from before the first schema that is migrated. The message is the revision."""
 
 
-def migrate(connection: Connection) -> list[str]:
+def migrate(connection: Connection, still: Beats | None = None) -> list[str]:
     """Migrate to HEAD inside the connection's transaction, and put back the ledger's guards; return those that were missing.
 
-    A newer revision is left as it is if its migrations say that this version may work on it. Raises NewerSchemaError and OldSchemaError.
+    A newer revision is left as it is if its migrations say that this version may work on it. Raises NewerSchemaError, OldSchemaError,
+    and OlderClusterError before it excludes a cluster that is not known to be gone: one whose rows are as in `still`.
 
     Whoever comes at the same time waits and finds the work done: on SQLite the transaction holds the write lock, on
     PostgreSQL it takes an advisory lock. Alembic is imported only if there is something to do.
@@ -39,6 +41,9 @@ def migrate(connection: Connection) -> list[str]:
     if revision is not None and revision > HEAD:
         check_newer(connection, revision)
     elif revision != HEAD:
+        if revision is not None:
+            window = _window(connection)
+            require_no_older_cluster(connection, OLDEST, revision if window is None else window[0], still or {})
         _upgrade(connection)
         _note_oldest(connection)
     return restore_guards(connection)
@@ -53,16 +58,20 @@ def revision_of(connection: Connection) -> str | None:
 
 def check_newer(connection: Connection, revision: str) -> None:
     """Raise NewerSchemaError unless the database says that runtimes of this version may work on its newer revision."""
-    oldest, migrated_by = None, "a newer version"
-    if inspect(connection).has_table(_TABLE):
-        row = connection.execute(text(f"SELECT oldest, migrated_by FROM {_TABLE} WHERE id = 1")).one_or_none()  # noqa: S608
-        if row is not None:
-            oldest, migrated_by = row
+    oldest, migrated_by = _window(connection) or (None, "a newer version")
     if oldest is None or oldest > HEAD:
         window = f", which takes runtimes of schema {oldest} or newer" if oldest else ""
         raise NewerSchemaError(
             f"owlclaw-ray {migrated_by} migrated the database to schema {revision}{window}; this version has schema {HEAD}"
         )
+
+
+def _window(connection: Connection) -> tuple[str, str] | None:
+    """Return the oldest schema whose runtimes the database takes, and the version that said so; None if none did."""
+    if not inspect(connection).has_table(_TABLE):
+        return None
+    row = connection.execute(text(f"SELECT oldest, migrated_by FROM {_TABLE} WHERE id = 1")).one_or_none()  # noqa: S608
+    return None if row is None else (row.oldest, row.migrated_by)
 
 
 def _note_oldest(connection: Connection) -> None:

@@ -42,6 +42,8 @@ class RowNeeds(Struct):
     changes_lease: bool = False
     nodes: set[str] = field(default_factory=set)
     """To lock."""
+    joins: bool = False
+    """Whether nodes join, which those of a schema may not that the database does not take any more."""
     schedules: set[str] = field(default_factory=set)
     fired: set[str] = field(default_factory=set)
     """Schedules to fire: their agents are known only from the store."""

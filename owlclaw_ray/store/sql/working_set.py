@@ -299,6 +299,8 @@ class WorkingSet(Struct):
     lease: ClusterLease = ClusterLease()
     cluster: str = ""
     """Whose commands these are; empty where clusters share no store."""
+    oldest_schema: str = ""
+    """The oldest schema whose runtimes the database takes, if nodes join."""
     nodes: dict[str, ClusterNode] = field(default_factory=dict)
     """Those that commands name, and the one whose commands these are."""
     node_id: str = ""

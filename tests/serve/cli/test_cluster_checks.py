@@ -14,6 +14,7 @@ from owlclaw_ray.domain.node import (
     NodeClock,
     NodeCondition,
     NodeVariable,
+    OtherCluster,
     Slots,
     Versions,
 )
@@ -135,6 +136,25 @@ def test_the_lease_is_told(lease, level, told):
     assert told in message
 
 
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (
+            OtherCluster("west", ("omega",), "0.0.9", "0015", "2026-11-20"),
+            "west has nodes in the store, too: owlclaw-ray 0.0.9, schema 0015, since 2026-11-20, omega",
+        ),
+        (OtherCluster("west", (), "", "", ""), "too: a version that does not name its schema"),
+    ],
+)
+def test_other_clusters_of_the_store_are_told_with_their_versions(other, told):
+    _, (level, subject, message, _), *_ = found(
+        lease=LeaseView("east", held=True, generation=3, holder="", others=(other,))
+    )
+
+    assert (level, subject) == (Level.OK, "lease")
+    assert told in message
+
+
 def test_the_command_asks_the_runtime_and_prints_what_it_finds(owlclaw):
     result = owlclaw("doctor", "--cluster")
     listed = owlclaw("doctor", "--cluster", "--json")
@@ -143,7 +163,7 @@ def test_the_command_asks_the_runtime_and_prints_what_it_finds(owlclaw):
     assert "lease: this cluster (east) runs the agents" in result.output
     assert "node beta: was lost: missed heartbeats" in result.output
     assert "→" in result.output
-    assert [each["level"] for each in json.loads(listed.output)] == ["OK", "FAIL", "FAIL", "OK", "WARN"]
+    assert [each["level"] for each in json.loads(listed.output)] == ["OK", "OK", "FAIL", "FAIL", "OK", "WARN"]
 
 
 def test_without_a_runtime_the_command_says_how_to_start_one(cli):

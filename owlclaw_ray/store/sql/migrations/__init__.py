@@ -7,3 +7,5 @@ HEAD = "0019"
 OLDEST = "0012"
 """The oldest revision whose runtimes may work on a database of the newest one, see ADR 51. Raised by a migration that takes away or
 changes what they use."""
+OLDEST_RELEASE = "0.1.0"
+"""The first release with that schema or a newer one: what a cluster of an older one is upgraded to first."""
