@@ -20,14 +20,14 @@ from owlclaw_ray.store.commands import (
 from owlclaw_ray.store.queries import ClusterNodes
 from tests.contracts.store_commands import one
 
-JOIN = JoinNode("n1", "east", "machine-1")
-FIRST = ClusterNode("n1", "east", "machine-1", 1, 0, NodeState.ACTIVE)
+JOIN = JoinNode("n1", "east", "machine-1", {"version": "1.0", "slots": {"tool": 8}})
+FIRST = ClusterNode("n1", "east", "machine-1", 1, 0, NodeState.ACTIVE, JOIN.details)
 
 
 class NodeContract:
     """A node holds its row, and others say what it may do."""
 
-    async def test_a_node_that_joins_holds_its_row_and_is_read(self, store: Store) -> None:
+    async def test_a_node_that_joins_holds_its_row_and_is_read_with_its_details(self, store: Store) -> None:
         assert await one(store, JOIN) == NodeHeld(FIRST)
         assert await one(store, HoldNode("n1", 1)) == NodeHeld(replace(FIRST, beats=1))
         await one(store, JoinNode("n0", "east", "machine-0"))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, field
+
+from owlclaw_ray.domain.json import JsonValue
 
 
 class NodeState(StrEnum):
@@ -29,6 +31,8 @@ class ClusterNode(Struct, frozen=True):
     beats: int = 0
     """How often it was renewed since it joined."""
     state: NodeState = NodeState.ACTIVE
+    details: dict[str, JsonValue] = field(default_factory=dict)
+    """What it says about itself when it joins; a few hundred bytes."""
 
 
 class JoinNode(Struct, frozen=True):
@@ -41,6 +45,7 @@ class JoinNode(Struct, frozen=True):
     node_id: str
     cluster: str
     machine: str
+    details: dict[str, JsonValue] = field(default_factory=dict)
 
 
 class HoldNode(Struct, frozen=True):

@@ -35,7 +35,7 @@ def join(store: WorkingSet, command: JoinNode) -> NodeHeld | NodeExcluded:
     known = store.nodes.get(command.node_id)
     state = NodeState.DRAINING if known is not None and known.state is NodeState.DRAINING else NodeState.ACTIVE
     generation = 1 if known is None else known.generation + 1
-    node = ClusterNode(command.node_id, command.cluster, command.machine, generation, 0, state)
+    node = ClusterNode(command.node_id, command.cluster, command.machine, generation, 0, state, command.details)
     store.changed_node(node)
     store.forget_lost_nodes(command.cluster)
     return NodeHeld(node)

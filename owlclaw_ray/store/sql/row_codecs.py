@@ -122,9 +122,9 @@ class RowCodec(Generic[_T]):
 
 
 SCHEDULES = RowCodec(Schedule, schedules, rest="rule")
-NODES = RowCodec(ClusterNode, cluster_nodes)
 KEYS = RowCodec(AccessKey, access_keys, json=("scopes", "patterns"))
 TENANTS = RowCodec(Tenant, tenants)
+NODES = RowCodec(ClusterNode, cluster_nodes, json=("details",))
 TICKS = RowCodec(Tick, ticks, json=("reason",))
 TASKS = RowCodec(Task, tasks, owner="owner", rest="data")
 """Beside the task: `created_at`, `updated_at`."""

@@ -329,6 +329,7 @@ cluster_nodes = Table(
     Column("generation", BigInteger, nullable=False),
     Column("beats", BigInteger, nullable=False),
     Column("state", Text, nullable=False),
+    Column("details", Text, nullable=False),
 )
 """The nodes of the clusters that use this database."""
 

@@ -27,4 +27,5 @@ def upgrade() -> None:
         sa.Column("generation", sa.BigInteger, nullable=False),
         sa.Column("beats", sa.BigInteger, nullable=False),
         sa.Column("state", sa.Text, nullable=False),
+        sa.Column("details", sa.Text, nullable=False),
     )
