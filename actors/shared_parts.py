@@ -12,8 +12,8 @@ from ray.actor import ActorHandle
 
 from actors.remote import KEEPER, NamedActor, PartName, find, full_name, here, kill, registered
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.placement.lease import EXPIRE_SECONDS
 from owlclaw_ray.placement.node_fence import RowAge
+from owlclaw_ray.store.commands.lease import EXPIRE_SECONDS
 
 LOOK_SECONDS = 0.5
 """Between two looks at the rows of the nodes that have the parts."""

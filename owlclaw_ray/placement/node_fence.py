@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
-from owlclaw_ray.placement.lease import EXPIRE_SECONDS, GIVE_UP_SECONDS
+from owlclaw_ray.placement.lease import GIVE_UP_SECONDS
+from owlclaw_ray.store.commands.lease import EXPIRE_SECONDS
 
 _ANSWER_SECONDS = 1.0
 
