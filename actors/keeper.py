@@ -16,7 +16,7 @@ from actors.plan import RuntimePlan
 from actors.redactors import node_redactor
 from actors.remote import ROOT, KnownActors, full_name, here, restarted
 from actors.remote_actor import RemoteActor
-from actors.secrets import take_over
+from actors.secrets import store_url, take_over
 from owlclaw_ray.domain.ledger import NotedHead
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId
@@ -150,10 +150,11 @@ class KeeperActor(RemoteActor):
             async with self._opening:
                 if self._store is None or self._commits is None:
                     writer, cluster = await asyncio.to_thread(writer_name), cluster_name(plan.store_url)
+                    url = await asyncio.to_thread(store_url, plan.store_url)
                     store = await open_store(
-                        plan.store_url,
+                        url,
                         writer=writer,
-                        redactor=node_redactor(plan),
+                        redactor=node_redactor(plan, url),
                         must_exist=restarted(),
                         cluster=cluster,
                     )

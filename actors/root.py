@@ -51,6 +51,7 @@ from actors.remote import (
 )
 from actors.remote_actor import RemoteActor, plain
 from actors.scheduler import SchedulerActor
+from actors.secrets import shed
 from actors.tool_task import call_memory, warm_workers
 from owlclaw_ray.domain.node import NodeLoad, NodeReport
 from owlclaw_ray.domain.tool import ToolDefinition
@@ -77,6 +78,7 @@ class RootActor(RemoteActor):
 
     def __init__(self, plan: RuntimePlan, tools: Sequence[ToolDefinition], hatchet: HatchetPlan | None = None) -> None:
         """`hatchet` is the engine that rings for schedules; None: they are fired without one."""
+        shed()
         configure(plan.worker.log)
         self._plan, self._tools, self._hatchet = plan, tuple(tools), hatchet
         self._ids = RandomIds()

@@ -27,6 +27,7 @@ OwlClawError
 │   │   └── StoreOverloadedError  too much waits to be committed
 │   ├── MemoryUnavailableError  MEMORY.md or its archive cannot be read or written
 │   ├── ModelUnavailableError rate limit, 5xx, network, time-out at the provider
+│   ├── SecretsUnavailableError  a secret of a tenant cannot be encrypted or decrypted: a master key is missing
 │   ├── AlarmEngineUnavailableError  the engine that keeps alarms (Hatchet) cannot be reached, or refuses
 │   └── RuntimeUnavailableError  starting, draining, or a part is being restarted
 └── TerminalError             it was tried, it failed, repeating it is pointless or unsafe
@@ -322,6 +323,10 @@ class ModelOverloadedError(ModelUnavailableError):
 
 class NoSlotError(ModelUnavailableError):
     """A call waited for a slot of its provider, which has gone silent. The provider was not asked."""
+
+
+class SecretsUnavailableError(RetryableError):
+    """A secret cannot be encrypted or decrypted until somebody sets the right master key."""
 
 
 class AlarmEngineUnavailableError(RetryableError):
