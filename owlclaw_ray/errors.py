@@ -27,13 +27,13 @@ OwlClawError
 │   │   └── StoreOverloadedError  too much waits to be committed
 │   ├── MemoryUnavailableError  MEMORY.md or its archive cannot be read or written
 │   ├── ModelUnavailableError rate limit, 5xx, network, time-out at the provider
-│   ├── SecretsUnavailableError  a secret of a tenant cannot be encrypted or decrypted: a master key is missing
 │   ├── AlarmEngineUnavailableError  the engine that keeps alarms (Hatchet) cannot be reached, or refuses
 │   └── RuntimeUnavailableError  starting, draining, or a part is being restarted
 └── TerminalError             it was tried, it failed, repeating it is pointless or unsafe
     ├── EncodingError         a value cannot be sent to another process of the runtime
     ├── ModelRefusedError     bad key, unknown model, invalid request
     │   └── ContextWindowExceededError  the prompt is longer than the model takes
+    ├── SecretsUnavailableError  a secret of a tenant cannot be encrypted or decrypted: a master key is missing
     ├── StaleEpochError       another activation owns the agent now
     ├── BudgetExhaustedError  a budget has nothing left for a model call
     ├── UnpricedModelError    a budget counts money, and nobody knows what a model costs
@@ -325,10 +325,6 @@ class NoSlotError(ModelUnavailableError):
     """A call waited for a slot of its provider, which has gone silent. The provider was not asked."""
 
 
-class SecretsUnavailableError(RetryableError):
-    """A secret cannot be encrypted or decrypted until somebody sets the right master key."""
-
-
 class AlarmEngineUnavailableError(RetryableError):
     """The engine that keeps alarms cannot be reached, or refuses. Schedules fire without it."""
 
@@ -355,6 +351,10 @@ class ModelRefusedError(TerminalError):
 
 class ContextWindowExceededError(ModelRefusedError):
     """A prompt does not fit into the context window of its model. The message says how long which parts are."""
+
+
+class SecretsUnavailableError(TerminalError):
+    """A secret cannot be encrypted or decrypted until somebody sets the right master key."""
 
 
 class StaleEpochError(TerminalError):

@@ -113,6 +113,7 @@ from owlclaw_ray.store.commands.schedules import (
     ScheduleFired,
     TooManySchedules,
 )
+from owlclaw_ray.store.commands.secrets import DeleteSecret, PutSecret, ReplaceCiphertext, SecretsChanged
 from owlclaw_ray.store.commands.tasks import PutTask, TaskChanged, TaskStored
 from owlclaw_ray.store.commands.webhooks import (
     CallbackChanged,
@@ -162,6 +163,9 @@ Command: TypeAlias = (
     | JoinNode
     | HoldNode
     | MarkNode
+    | PutSecret
+    | ReplaceCiphertext
+    | DeleteSecret
 )
 
 Outcome: TypeAlias = (
@@ -215,6 +219,7 @@ Outcome: TypeAlias = (
     | AttemptsForgotten
     | ArtifactStored
     | ArtifactsForgotten
+    | SecretsChanged
     | CommandBlocked
     | CommandFailed
 )
@@ -259,6 +264,7 @@ __all__ = [
     "CommandFailed",
     "CreateSchedule",
     "DecideApproval",
+    "DeleteSecret",
     "DeliveryStored",
     "DocumentChange",
     "ExpireApproval",
@@ -294,12 +300,14 @@ __all__ = [
     "PauseSchedule",
     "PutArtifact",
     "PutArtifactPart",
+    "PutSecret",
     "PutTask",
     "QueueFull",
     "ReceiveDelivery",
     "ReleaseAgent",
     "ReleaseLease",
     "Released",
+    "ReplaceCiphertext",
     "ReserveBudget",
     "ResumeSchedule",
     "RevokeAttempt",
@@ -314,6 +322,7 @@ __all__ = [
     "ScheduleClosed",
     "ScheduleCreated",
     "ScheduleFired",
+    "SecretsChanged",
     "SettleBudget",
     "StaleEpoch",
     "SubmitRun",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy.exc import DBAPIError
 
 from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
-from owlclaw_ray.ledger.redaction import Redactor
+from owlclaw_ray.ledger.redaction import TenantRedactors
 from owlclaw_ray.store.sql.databases import Database, PostgresqlDatabase, SqliteDatabase
 from owlclaw_ray.store.sql.failures import FAILURES, explain
 from owlclaw_ray.store.sql.locations import Location, locate, prepare_file
@@ -23,12 +23,12 @@ _REFUSED = {
 
 
 async def open_store(
-    url: str, *, writer: str, redactor: Redactor | None = None, must_exist: bool = False, cluster: str = ""
+    url: str, *, writer: str, redactors: TenantRedactors | None = None, must_exist: bool = False, cluster: str = ""
 ) -> SqlStore:
     """Return the store at that place, made if it is new and migrated to this version's schema.
 
     `writer` names the ledger chains that this store writes: one name for each process that writes at the same time, the
-    same name again after a restart. `redactor` takes secrets out of ledger records before they are written; None: one that knows
+    same name again after a restart. `redactors` take secrets out of ledger records before they are written; None: such as know
     the usual forms of secrets. With a `cluster` agents are claimed only while it holds the lease, see HoldLease. With `must_exist` no
     file is made: one that is not there is unavailable. Raises ConfigurationError
     for what has to be put right by hand (a read-only or impossible path, a file that is no database, a wrong password, a missing
@@ -51,7 +51,7 @@ async def open_store(
     except BaseException:
         await database.close()
         raise
-    return SqlStore(database, writer, redactor, tuple(restored), cluster)
+    return SqlStore(database, writer, redactors, tuple(restored), cluster)
 
 
 async def open_existing(url: str) -> SqlStore:

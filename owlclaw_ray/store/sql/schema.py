@@ -387,6 +387,19 @@ artifact_parts = Table(
 )
 """The contents of artifacts, and of those of which not all parts are there yet."""
 
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("tenant", NAME, primary_key=True),
+    Column("name", NAME, primary_key=True),
+    Column("key_id", Text, nullable=False),
+    Column("ciphertext", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("rotated_at", BigInteger, nullable=False),
+    Column("created_by", Text, nullable=False),
+)
+"""Secrets of tenants, each encrypted with the master key of that id, for its tenant and its name."""
+
 schema_compatibility = Table(
     "schema_compatibility",
     metadata,

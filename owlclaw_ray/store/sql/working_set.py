@@ -247,6 +247,11 @@ class RowChange(IntEnum):
     ARTIFACT = auto()
     REMOVED_ARTIFACT = auto()
     """Artifacts, and before which moment they must have been stored to be removed."""
+    REMOVED_SECRET = auto()
+    SECRET = auto()
+    """Secrets that are made, or whose values are set."""
+    REPLACED_CIPHERTEXT = auto()
+    """Values of secrets as another key encrypts them, if they are what they were."""
     NODE = auto()
     FORGOTTEN_NODES = auto()
     """Clusters; lost nodes of all others are removed."""

@@ -1,0 +1,40 @@
+"""Queries of the secrets of tenants, which are encrypted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from owlclaw_ray.domain.secret import Secret
+from owlclaw_ray.ids import TenantId
+from owlclaw_ray.store.queries import Query
+
+
+class StoredSecret(Struct, frozen=True):
+    """A secret as it is in the store."""
+
+    tenant: TenantId
+    secret: Secret
+    ciphertext: bytes
+
+
+class SecretByName(Query["StoredSecret | None"], frozen=True):
+    """The tenant's secret of that name, or None."""
+
+    tenant: TenantId
+    name: str
+
+
+class SecretsOfTenant(Query[Sequence[StoredSecret]], frozen=True):
+    """All secrets of the tenant, by name."""
+
+    tenant: TenantId
+
+
+class SecretMark(Query[tuple[int, int, int]], frozen=True):
+    """What differs after any change of a secret: how many there are, the last change, and a sum over the times of all."""
+
+
+class AllSecrets(Query[Sequence[StoredSecret]], frozen=True):
+    """All secrets of all tenants."""
