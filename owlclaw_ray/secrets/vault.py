@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
 from typing_extensions import override
 
@@ -23,9 +24,11 @@ from owlclaw_ray.store.commands import (
     PutSecret,
     ReplaceCiphertext,
 )
-from owlclaw_ray.store.secrets import AllSecrets, SecretByName, SecretMark, SecretsOfTenant, StoredSecret
+from owlclaw_ray.store.secrets import SecretByName, SecretsOfTenant, SecretsSince, StoredSecret
 
 _ROUNDS = 5
+_CLOCKS_APART = timedelta(minutes=1)
+"""How far clocks of nodes may be apart."""
 logger = logging.getLogger(__name__)
 
 
@@ -38,7 +41,7 @@ class SecretVault(SecretKeeper):
         """Read from `store` and write through `commits`."""
         self._store, self._commits, self._keyring = store, commits, keyring
         self._redactors, self._clock = redactors, clock
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: datetime | None = None
         self._known: dict[tuple[TenantId, str], bytes] = {}
         """The ciphertexts whose values the redactors have."""
         self._problem = ""
@@ -97,11 +100,10 @@ class SecretVault(SecretKeeper):
 
     async def learn(self) -> None:
         """Have the redactors know all values that are in the store. What cannot be decrypted is logged, and left out."""
-        mark = await self._store.read(SecretMark())
-        if mark == self._seen:
-            return
+        since = None if self._seen is None else self._seen - _CLOCKS_APART
+        found = await self._store.read(SecretsSince(since))
         problems = []
-        for each in await self._store.read(AllSecrets()):
+        for each in found:
             if self._known.get((each.tenant, each.secret.name)) != each.ciphertext:
                 try:
                     self._opened(each)
@@ -110,7 +112,9 @@ class SecretVault(SecretKeeper):
         said = problems[0] + (f" ({len(problems)} secrets like this)" if len(problems) > 1 else "") if problems else ""
         if said and said != self._problem:
             logger.error("%s; until then it is not taken out of ledgers", said)
-        self._problem, self._seen = said, mark
+        self._problem = said
+        if found:
+            self._seen = found[-1].secret.rotated_at
 
     def _opened(self, stored: StoredSecret) -> str:
         value = self._keyring.open(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from msgspec import Struct
 
@@ -32,9 +33,7 @@ class SecretsOfTenant(Query[Sequence[StoredSecret]], frozen=True):
     tenant: TenantId
 
 
-class SecretMark(Query[tuple[int, int, int]], frozen=True):
-    """What differs after any change of a secret: how many there are, the last change, and a sum over the times of all."""
+class SecretsSince(Query[Sequence[StoredSecret]], frozen=True):
+    """The secrets of all tenants whose values were set or encrypted anew at that time or later; None: all."""
 
-
-class AllSecrets(Query[Sequence[StoredSecret]], frozen=True):
-    """All secrets of all tenants."""
+    at: datetime | None = None

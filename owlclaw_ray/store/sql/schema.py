@@ -397,6 +397,7 @@ secrets = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("rotated_at", BigInteger, nullable=False),
     Column("created_by", Text, nullable=False),
+    Index("secrets_by_age", "rotated_at"),
 )
 """Secrets of tenants, each encrypted with the master key of that id, for its tenant and its name."""
 

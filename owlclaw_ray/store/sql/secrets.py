@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, Row, select
 
 from owlclaw_ray.domain.secret import Secret
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.store.commands import DeleteSecret, PutSecret, ReplaceCiphertext, SecretsChanged
-from owlclaw_ray.store.secrets import AllSecrets, SecretByName, SecretMark, SecretsOfTenant, StoredSecret
+from owlclaw_ray.store.secrets import SecretByName, SecretsOfTenant, SecretsSince, StoredSecret
 from owlclaw_ray.store.sql.codec import from_micros, to_micros
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.queries import reads
 from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.schema import secrets
 from owlclaw_ray.store.sql.working_set import RowChange, WorkingSet
-
-_SUMMED = 1_000_000_007
-"""Times are summed modulo this, so that no sum is too large."""
 
 
 def _need_nothing(_needs: RowNeeds, _command: object) -> None:
@@ -65,17 +62,12 @@ def _read_secrets_of_tenant(connection: Connection, query: SecretsOfTenant) -> S
     return [_stored(row) for row in connection.execute(found)]
 
 
-@reads(SecretMark)
-def _read_secret_mark(connection: Connection, _query: SecretMark) -> tuple[int, int, int]:
-    at = secrets.c.rotated_at
-    found = select(func.count(), func.max(at), func.sum(at % _SUMMED)).select_from(secrets)
-    number, last, total = connection.execute(found).one()
-    return number, last or 0, int(total or 0)
-
-
-@reads(AllSecrets)
-def _read_all_secrets(connection: Connection, _query: AllSecrets) -> Sequence[StoredSecret]:
-    return [_stored(row) for row in connection.execute(select(secrets).order_by(secrets.c.tenant, secrets.c.name))]
+@reads(SecretsSince)
+def _read_secrets_since(connection: Connection, query: SecretsSince) -> Sequence[StoredSecret]:
+    found = select(secrets).order_by(secrets.c.rotated_at)
+    if query.at is not None:
+        found = found.where(secrets.c.rotated_at >= to_micros(query.at))
+    return [_stored(row) for row in connection.execute(found)]
 
 
 def _stored(row: Row[tuple[object, ...]]) -> StoredSecret:

@@ -29,3 +29,4 @@ def upgrade() -> None:
         sa.Column("rotated_at", sa.BigInteger, nullable=False),
         sa.Column("created_by", sa.Text, nullable=False),
     )
+    op.create_index("secrets_by_age", "secrets", ["rotated_at"])
