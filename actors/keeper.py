@@ -100,9 +100,9 @@ class KeeperActor(RemoteActor):
         """See SecretKeeper.secrets."""
         return await (await self._secrets()).secrets(tenant)
 
-    async def delete_secret(self, tenant: TenantId, name: str) -> None:
+    async def delete_secret(self, tenant: TenantId, name: str) -> Secret:
         """See SecretKeeper.delete_secret."""
-        await (await self._secrets()).delete_secret(tenant, name)
+        return await (await self._secrets()).delete_secret(tenant, name)
 
     async def rotate_secrets(self, tenant: TenantId) -> int:
         """See SecretKeeper.rotate_secrets."""

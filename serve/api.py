@@ -35,6 +35,7 @@ from serve.problems import problem_of
 from serve.route_check import PathOperations, RouteCheck
 from serve.runs import RunRoutes
 from serve.schedules import ScheduleRoutes
+from serve.secrets import SecretRoutes
 from serve.streams import STREAMS, OpenRequestLimit
 from serve.triggers import TriggerRoutes
 from serve.webhooks import WebhookRoutes
@@ -96,6 +97,7 @@ def build_api(
         ScheduleRoutes(runtime),
         ApprovalRoutes(runtime),
         LedgerRoutes(runtime, clock),
+        SecretRoutes(runtime),
         McpRoutes(runtime),
         NodeRoutes(runtime),
         HealthProbes(runtime),

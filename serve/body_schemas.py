@@ -88,6 +88,7 @@ SCHEMAS: Mapping[str, JsonObject] = {
             wire.BackfillRequest,
             wire.MemoryRequest,
             wire.ArchiveRequest,
+            wire.SecretRequest,
         )
     },
     "BatchRequest": _batch(),

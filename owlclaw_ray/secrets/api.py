@@ -23,8 +23,8 @@ class SecretKeeper(Protocol):
         """Return what may be known of the tenant's secrets, by name."""
         ...
 
-    async def delete_secret(self, tenant: TenantId, name: str) -> None:
-        """Remove a secret; raises NotFoundError."""
+    async def delete_secret(self, tenant: TenantId, name: str) -> Secret:
+        """Remove a secret, and return what was known of it; raises NotFoundError."""
         ...
 
     async def rotate_secrets(self, tenant: TenantId) -> int:

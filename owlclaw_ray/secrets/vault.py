@@ -74,10 +74,12 @@ class SecretVault(SecretKeeper):
         return tuple(each.secret for each in await self._store.read(SecretsOfTenant(tenant)))
 
     @override
-    async def delete_secret(self, tenant: TenantId, name: str) -> None:
-        if await self._store.read(SecretByName(tenant, name)) is None:
+    async def delete_secret(self, tenant: TenantId, name: str) -> Secret:
+        found = await self._store.read(SecretByName(tenant, name))
+        if found is None:
             raise NotFoundError("secret", name)
         await self._apply([DeleteSecret(tenant, name)])
+        return found.secret
 
     @override
     async def rotate_secrets(self, tenant: TenantId) -> int:
