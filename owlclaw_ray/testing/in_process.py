@@ -586,6 +586,7 @@ async def in_process_runtime(
     webhook_sources: Sequence[WebhookSource] = (),
     callbacks: CallbackOptions | None = None,
     scores: ScoreReceiver | None = None,
+    master_keys: str = "",
 ) -> AsyncIterator[InProcessRuntime]:
     """Run the engine over these folders until the block ends; then hosts are drained as `owlclaw down` does.
 
@@ -601,7 +602,8 @@ async def in_process_runtime(
     `memories` says where they are, in the folder or in the store: a call of theirs blocks a thread then, and must not be made on the
     event loop. `webhook_sources` may send webhooks. With `callbacks`, callbacks that triggers and definitions name are sent when
     `runtime.callbacks.tick()` is called, where `defaults` allows it.
-    `scores` receives scores of runs, as Langfuse does.
+    `scores` receives scores of runs, as Langfuse does. `runtime.secrets` keeps secrets for tools, encrypted with `master_keys`,
+    or else with a key that nobody has afterwards.
     `approve` decides about calls that need an approval; without it their runs wait for `runtime.decide`, as in production.
     """
     clock, ids, app = clock or SystemClock(), ids or RandomIds(), app or OwlClaw("testing")
@@ -616,7 +618,7 @@ async def in_process_runtime(
     counted = CommitMetrics()
     commits = GroupCommit(store, observer=counted)
     definitions = DefinitionFolder(agents_dir, defaults, Machine(environ))
-    vault = SecretVault(store, commits, read_keys(new_key()), redactors, clock)
+    vault = SecretVault(store, commits, read_keys(master_keys or new_key()), redactors, clock)
     await vault.learn()
     clients = LoopClients(store, commits, definitions, vault)
     if embedding is not None:

@@ -1,4 +1,4 @@
-"""Where the password of the database is while a runtime works: only in processes that open the store."""
+"""Where secrets are while a runtime works: the database's password and the master key in the Keeper, a tenant's secret where a tool reads it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ import psutil
 import pytest
 
 from benchmarks.chaos.installation import title_of
+from owlclaw_ray.configuration.own_variables import KEYS_VARIABLE
+from owlclaw_ray.secrets.keyring import new_key
 from tests.e2e.conftest import Installation
 
 pytestmark = [
@@ -22,6 +24,17 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root reads others' memory"),
 ]
 
+APP = """
+from owlclaw_ray import OwlClaw, ToolContext
+
+app = OwlClaw("trial")
+
+
+@app.handler("login")
+def login(context: ToolContext) -> str:
+    return f"logged in with {context.secret('CRM')}"
+"""
+VALUE = "correct-horse-battery-staple"
 TOOL_WORKERS = {"run_tools", "warm_worker", "IDLE"}
 OURS = {
     "AgentActor",
@@ -33,17 +46,16 @@ OURS = {
     "ServeReplica",
     *TOOL_WORKERS,
 }
-CALLS = [
-    {"name": "handler.trial.act", "arguments": {"what": "it"}},
-    {"name": "log_decision", "arguments": {"reasoning": "so"}},
-]
+CALLS = [{"name": "trial.login", "arguments": {}}, {"name": "log_decision", "arguments": {"reasoning": VALUE}}]
 
 
 @pytest.fixture
 def installation(postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Installation]:
     monkeypatch.setenv("OWLCLAW_STORE_URL", postgres_url)
     monkeypatch.setenv("SHOP_KEY", "a-key-of-the-shop")
+    monkeypatch.setenv(KEYS_VARIABLE, new_key())
     made = Installation(tmp_path)
+    (tmp_path / "trial_app.py").write_text(APP)
     made.define("worker", {"turns": [{"tool_calls": CALLS}, {"text": "done"}]})
     yield made
     if made.process is not None and made.process.poll() is None:
@@ -82,22 +94,33 @@ def in_memory(process: psutil.Process, *secrets: bytes) -> list[bytes]:
     return sorted(found)
 
 
-def test_only_processes_that_open_the_store_have_its_password(installation, postgres_url):
+def test_secrets_are_in_the_processes_that_use_them_and_in_no_others(installation, postgres_url):
     password, shop_key = (urlsplit(postgres_url).password or "").encode(), b"a-key-of-the-shop"
+    master_key = os.environ[KEYS_VARIABLE].encode()  # noqa: TID251 - as the fixture has set it
     installation.up()
     with installation.client() as client:
+        client.set_secret("CRM", VALUE)
         run_id = client.submit("worker")["run_id"]
-        while (status := client.run(run_id)["status"]) in {"queued", "running"}:
+        while (run := client.run(run_id, events=True))["status"] in {"queued", "running"}:
             time.sleep(0.2)
-    assert status == "completed"
+        records = str(client.ledger())
+        listed = str(client.secrets())
+    assert run["status"] == "completed"
+    assert "logged in with [redacted:CRM]" in str(run["events"])
+    assert "[redacted:CRM]" in records
+    assert VALUE not in records + listed
 
     family = [(kind_of(each), each) for each in installation.family()]
-    seen = [(kind, in_memory(each, password, shop_key)) for kind, each in family if kind in OURS]
-    having = {secret: {kind for kind, found in seen if secret in found} for secret in (password, shop_key)}
+    secrets = (password, shop_key, master_key, VALUE.encode())
+    seen = [(kind, in_memory(each, *secrets)) for kind, each in family if kind in OURS]
+    having = {secret: {kind for kind, found in seen if secret in found} for secret in secrets}
 
     assert {kind for kind, _ in seen} >= OURS - TOOL_WORKERS
-    assert {kind for kind, _ in seen} & TOOL_WORKERS
-    assert having[password] == {"KeeperActor"}
+    assert having[password] == having[master_key] == {"KeeperActor"}
     assert having[shop_key] >= {"ModelGatewayActor", "SchedulerActor"}
+    assert having[VALUE.encode()] & TOOL_WORKERS
     processes = [*family, ("owlclaw", psutil.Process(installation.process.pid))]
-    assert [kind for kind, each in processes if password in environment_of(each)] == []
+    hidden = (password, shop_key, master_key)
+    assert [kind for kind, each in processes if any(secret in environment_of(each) for secret in hidden)] == []
+    logs = b"".join(each.read_bytes() for each in installation.folder.glob(".owlclaw/**/*") if each.is_file())
+    assert not any(secret in logs for secret in (password, master_key))
