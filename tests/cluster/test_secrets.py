@@ -1,4 +1,4 @@
-"""Where secrets are while a runtime works: the database's password and the master key in the Keeper, a tenant's secret where a tool reads it."""
+"""Where secrets are while a runtime works: those of the runtime in the Keeper, a tenant's where a tool reads it."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ app = OwlClaw("trial")
 
 @app.handler("login")
 def login(context: ToolContext) -> str:
+    '''Log in.'''
     return f"logged in with {context.secret('CRM')}"
 """
 VALUE = "correct-horse-battery-staple"
