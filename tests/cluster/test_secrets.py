@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -36,6 +37,10 @@ def login(context: ToolContext) -> str:
     return f"logged in with {context.secret('CRM')}"
 """
 VALUE = "correct-horse-battery-staple"
+MAPPING = re.compile(
+    r"^(?P<start>[0-9a-f]+)-(?P<end>[0-9a-f]+) rw(?![^\n]*/dev/shm)[^\n]*\n(?:[A-Z][^\n]*\n)*?Rss: +[1-9]", re.MULTILINE
+)
+"""A writable part of a process's memory, as /proc/<pid>/smaps has it, of which there is something."""
 TOOL_WORKERS = {"run_tools", "warm_worker", "IDLE"}
 OURS = {
     "AgentActor",
@@ -77,24 +82,19 @@ def environment_of(process: psutil.Process) -> bytes:
 
 
 def in_memory(process: psutil.Process, *secrets: bytes) -> list[bytes]:
-    """Return which of the texts the writable memory of the process has."""
+    """Return which of the texts the writable memory of the process has; none if it is gone."""
     found = set[bytes]()
-    maps = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
-    with Path(f"/proc/{process.pid}/mem").open("rb", buffering=0) as memory:
-        for line in maps:
-            span, rights, *_ = line.split()
-            if not rights.startswith("rw") or "/dev/shm" in line:
-                continue
-            start, end = (int(each, 16) for each in span.split("-"))
-            try:
+    with suppress(FileNotFoundError), Path(f"/proc/{process.pid}/mem").open("rb", buffering=0) as memory:
+        for mapping in MAPPING.finditer(Path(f"/proc/{process.pid}/smaps").read_text()):
+            start, end = (int(mapping[each], 16) for each in ("start", "end"))
+            with suppress(OSError, OverflowError, ValueError):
                 memory.seek(start)
                 content = memory.read(end - start)
-            except (OSError, OverflowError, ValueError):
-                continue
-            found |= {each for each in secrets if each in content}
+                found |= {each for each in secrets if each in content}
     return sorted(found)
 
 
+@pytest.mark.timeout(600)
 def test_secrets_are_in_the_processes_that_use_them_and_in_no_others(installation, postgres_url):
     password, shop_key = (urlsplit(postgres_url).password or "").encode(), b"a-key-of-the-shop"
     master_key = os.environ[KEYS_VARIABLE].encode()  # noqa: TID251 - as the fixture has set it
