@@ -107,7 +107,8 @@ def test_secrets_are_in_the_processes_that_use_them_and_in_no_others(installatio
         records = str(client.ledger())
         listed = str(client.secrets())
     assert run["status"] == "completed"
-    assert "logged in with [redacted:CRM]" in str(run["events"])
+    results = [each["data"] for each in run["events"] if each["kind"] == "tool_finished"]
+    assert "logged in with [redacted:CRM]" in str(results)
     assert "[redacted:CRM]" in records
     assert VALUE not in records + listed
 
