@@ -22,6 +22,7 @@ from actors.nodes import used_memory
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, NamedActor
 from actors.remote_actor import RemoteActor
+from actors.secrets import shed
 from actors.tool_task import TaskToolRunner
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.tool import ToolDefinition
@@ -93,6 +94,7 @@ class AgentActor(RemoteActor):
     """A thin shell around AgentHost."""
 
     def __init__(self, host_id: str, plan: RuntimePlan, tools: Sequence[ToolDefinition]) -> None:
+        shed()
         configure(plan.worker.log)
         collect_rarely()
         clock = SystemClock()

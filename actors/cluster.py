@@ -6,11 +6,12 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -39,6 +40,7 @@ from actors.remote import (
     kill,
 )
 from actors.root import make_root
+from actors.secrets import Entrusted, entrust
 from actors.tool_task import slot_resources
 from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.domain.tool import ToolDefinition
@@ -121,17 +123,20 @@ class Cluster:
         plan: RuntimePlan,
         tools: Sequence[ToolDefinition],
         hatchet: HatchetPlan | None = None,
+        secrets: Mapping[Entrusted, str] = MappingProxyType({}),
         *,
         adopt: str = "",
     ) -> None:
-        """Start the runtime. One that runs already is stopped first, unless whoever started it gave the same name to `adopt` and all
-        else is the same: that one is taken over.
+        """Start the runtime; only the actors that use one of the `secrets` get it. A runtime that runs already is stopped first, unless
+        whoever started it gave the same name to `adopt` and all else is the same: that one is taken over.
         """
         self._plan = plan
-        digest = _digest(adopt, plan, tools, hatchet) if adopt else b""
+        told = {each.name: value for each, value in secrets.items()}
+        digest = _digest(adopt, plan, tools, hatchet, told) if adopt else b""
         if not adopt or _internal_kv_get(_STARTED, namespace=_KV) != digest:
             self._stop_previous()
         _internal_kv_put(_STARTED, digest, overwrite=True, namespace=_KV)
+        entrust(secrets)
         self._root = make_root(plan, tools, hatchet)
 
     def wait_for_store(self) -> None:
@@ -175,6 +180,7 @@ class Cluster:
         self._ask_each(pools, lambda pool: pool.stop())
         for actor in ending:
             kill(actor)
+        entrust({})
 
     def _stop_previous(self) -> None:
         """Stop a runtime that outlived the process which started it, as it can on a cluster that was there before."""

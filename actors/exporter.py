@@ -18,7 +18,7 @@ from actors.plan import RuntimePlan
 from actors.redactors import node_redactor
 from actors.remote import KEEPER, NamedActor
 from actors.remote_actor import RemoteActor
-from actors.secrets import take_over
+from actors.secrets import store_url, take_over
 from owlclaw_ray.domain.score import Score
 from owlclaw_ray.errors import ConfigurationError, RetryableError, RuntimeUnavailableError
 from owlclaw_ray.kernel.cpu_throttle import CpuThrottle
@@ -131,7 +131,7 @@ class ExporterActor(RemoteActor):
         if self._receiver is None:
             self._receiver = await asyncio.to_thread(_receiver, plan)
         if self._store is None:
-            self._store = await open_existing(plan.store_url)
+            self._store = await open_existing(await asyncio.to_thread(store_url, plan.store_url))
         buffer_runs = plan.tracing.buffer_runs
         export = TraceExport(self._store, self._notes, self._receiver, buffer_runs=buffer_runs, jitter=random.random)
         await export.begin()
@@ -190,4 +190,4 @@ def _content(plan: RuntimePlan) -> ContentAttributes:
 
     assert plan.tracing is not None
     app = application(plan.worker.app_path, Path(plan.worker.app_folder))
-    return ContentAttributes(node_redactor(plan), app.trace_mask, shown=plan.tracing.content)
+    return ContentAttributes(node_redactor(plan, store_url(plan.store_url)), app.trace_mask, shown=plan.tracing.content)

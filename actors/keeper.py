@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from actors.garbage import collect_rarely
@@ -16,15 +17,19 @@ from actors.plan import RuntimePlan
 from actors.redactors import node_redactor
 from actors.remote import ROOT, KnownActors, NamedActor, full_name, here, restarted
 from actors.remote_actor import RemoteActor
-from actors.secrets import take_over
+from actors.secrets import Entrusted, entrusted, store_url, take_over
 from owlclaw_ray.domain.ledger import NotedHead
+from owlclaw_ray.domain.secret import Secret
 from owlclaw_ray.errors import StoreUnavailableError
-from owlclaw_ray.ids import RunId
+from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.ledger.chain_heads import ChainHeadFile, ChainHeadFolder
+from owlclaw_ray.ledger.redaction import TenantRedactors
 from owlclaw_ray.placement.lease import RENEW_SECONDS
 from owlclaw_ray.placement.node_row import NodeRow
+from owlclaw_ray.secrets.keyring import read_keys
+from owlclaw_ray.secrets.vault import SecretVault
 from owlclaw_ray.store.command_link import answered
 from owlclaw_ray.store.commands import JoinNode
 from owlclaw_ray.store.group_commit import GroupCommit
@@ -42,6 +47,10 @@ _NOTE_EVERY = 5.0
 """Seconds between two looks at the ledger's heads: what is cut off sooner after its commit is not missed."""
 
 
+_LEARN_EVERY = 5.0
+"""Seconds between two looks for secrets that were set at other Keepers."""
+
+
 class KeeperActor(RemoteActor):
     """Opens the store when it is first asked, and again after a failure to open. Only in its first life it makes a new file."""
 
@@ -56,6 +65,9 @@ class KeeperActor(RemoteActor):
         self._liveness = asyncio.create_task(self._watch_root())
         self._noting = Periodic("noting the ledger's heads", self._note_heads, SystemClock(), _NOTE_EVERY)
         self._noting.start()
+        self._vault: SecretVault | None = None
+        self._learning = Periodic("learning what to redact", self._learn_secrets, SystemClock(), _LEARN_EVERY)
+        self._learning.start()
         self._holding: Periodic | None = None
         """Renews the row of this node, where clusters have nodes."""
         self._row: NodeRow | None = None
@@ -80,6 +92,26 @@ class KeeperActor(RemoteActor):
         """Return the query's answer."""
         store, _ = await self._open()
         return await self._answer(lambda: store.read(query))
+
+    async def set_secret(self, tenant: TenantId, name: str, value: str, by: str) -> Secret:
+        """See SecretKeeper.set_secret."""
+        return await (await self._secrets()).set_secret(tenant, name, value, by)
+
+    async def secrets(self, tenant: TenantId) -> Sequence[Secret]:
+        """See SecretKeeper.secrets."""
+        return await (await self._secrets()).secrets(tenant)
+
+    async def delete_secret(self, tenant: TenantId, name: str) -> Secret:
+        """See SecretKeeper.delete_secret."""
+        return await (await self._secrets()).delete_secret(tenant, name)
+
+    async def rotate_secrets(self, tenant: TenantId) -> int:
+        """See SecretKeeper.rotate_secrets."""
+        return await (await self._secrets()).rotate_secrets(tenant)
+
+    async def secret(self, tenant: TenantId, name: str) -> str:
+        """See SecretVault.secret: for what runs the tenant's tools."""
+        return await (await self._secrets()).secret(tenant, name)
 
     async def begin_run_updates(self, box_id: SubscriptionId) -> None:
         """See RunUpdateSource.begin."""
@@ -113,6 +145,7 @@ class KeeperActor(RemoteActor):
         """Commit what is waiting and close the store."""
         self._liveness.cancel()
         await self._noting.stop()
+        await self._learning.stop()
         if self._holding is not None:
             await self._holding.stop()
         if self._row is not None:
@@ -157,10 +190,13 @@ class KeeperActor(RemoteActor):
             async with self._opening:
                 if self._store is None or self._commits is None:
                     writer, cluster = await asyncio.to_thread(writer_name), cluster_name(plan.store_url)
+                    url = await asyncio.to_thread(store_url, plan.store_url)
+                    keyring = read_keys(await asyncio.to_thread(entrusted, Entrusted.SECRETS_KEYS))
+                    redactors = TenantRedactors(partial(node_redactor, plan, url))
                     store = await open_store(
-                        plan.store_url,
+                        url,
                         writer=writer,
-                        redactor=node_redactor(plan),
+                        redactors=redactors,
                         must_exist=restarted(),
                         cluster=cluster,
                     )
@@ -169,8 +205,19 @@ class KeeperActor(RemoteActor):
                     store.tell(self._news.changed)
                     self._writer = writer
                     self._store, self._heads = store, ChainHeadFolder(plan.data_dir).writer(writer)
-                    self._commits = GroupCommit(self._store, observer=self._metrics)
+                    self._commits = commits = GroupCommit(self._store, observer=self._metrics)
+                    self._vault = SecretVault(store, commits, keyring, redactors, SystemClock())
+                    await self._vault.learn()
         return self._store, self._commits
+
+    async def _secrets(self) -> SecretVault:
+        await self._open()
+        assert self._vault is not None
+        return self._vault
+
+    async def _learn_secrets(self) -> None:
+        if self._vault is not None:
+            await self._vault.learn()
 
     async def _hold_node(self, store: SqlStore, cluster: str) -> None:
         """Have this node join its cluster, and keep its row; a store that it cannot join in is closed."""

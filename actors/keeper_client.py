@@ -8,7 +8,10 @@ from typing import TypeVar
 from typing_extensions import override
 
 from actors.remote import KEEPER, NamedActor
+from owlclaw_ray.domain.secret import Secret
 from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
+from owlclaw_ray.ids import TenantId
+from owlclaw_ray.secrets.api import SecretKeeper
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.command_link import CommandLink, apply_now
 from owlclaw_ray.store.commands import Command, Outcome
@@ -45,6 +48,29 @@ class KeeperClient(Store):
         """Nothing to release: the Keeper keeps the connections."""
 
 
+class KeeperSecrets(SecretKeeper):
+    """The secrets of tenants at the Keeper, which has their keys."""
+
+    def __init__(self, namespace: str) -> None:
+        self._keeper = NamedActor(KEEPER, namespace)
+
+    @override
+    async def set_secret(self, tenant: TenantId, name: str, value: str, by: str) -> Secret:
+        return await _answer(self._keeper.call.set_secret(tenant, name, value, by))
+
+    @override
+    async def secrets(self, tenant: TenantId) -> Sequence[Secret]:
+        return await _answer(self._keeper.call.secrets(tenant))
+
+    @override
+    async def delete_secret(self, tenant: TenantId, name: str) -> Secret:
+        return await _answer(self._keeper.call.delete_secret(tenant, name))
+
+    @override
+    async def rotate_secrets(self, tenant: TenantId) -> int:
+        return await _answer(self._keeper.call.rotate_secrets(tenant))
+
+
 class KeeperNow:
     """The store at the Keeper, for code in threads that is not asynchronous. Raises RuntimeUnavailableError while it does not answer."""
 
@@ -61,6 +87,10 @@ class KeeperNow:
     def read(self, query: Query[_T]) -> _T:
         """See QueryFunction."""
         return self._keeper.call_now(lambda keeper: keeper.read(query), self._seconds)
+
+    def secret(self, tenant: TenantId, name: str) -> str:
+        """See SecretVault.secret."""
+        return self._keeper.call_now(lambda keeper: keeper.secret(tenant, name), self._seconds)
 
 
 async def _answer(answer: Awaitable[_T]) -> _T:

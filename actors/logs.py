@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Callable
 from typing import TextIO, cast
 
 from msgspec import Struct
@@ -29,12 +30,17 @@ class LogPlan(Struct, frozen=True):
 class Utf8Handler(logging.StreamHandler[TextIO]):
     """Writes half characters (lone surrogates) as escapes: a stream would refuse them, and take the process with it."""
 
+    def __init__(self, hide: Callable[[str], str]) -> None:
+        """`hide` takes out of each line what it must not say."""
+        super().__init__()
+        self._hide = hide
+
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, which knows what run it is about."""
         subject = present()
         if subject is not None:
             record.run_id, record.agent = subject.run_id, subject.agent
-        return super().format(record).encode("utf-8", "backslashreplace").decode()
+        return self._hide(super().format(record)).encode("utf-8", "backslashreplace").decode()
 
 
 class TextFormatter(logging.Formatter):
@@ -53,12 +59,13 @@ class TextFormatter(logging.Formatter):
         return True
 
 
-def configure(plan: LogPlan) -> None:
-    """Have our loggers of this process write at this level in this form, and all others as JSON too if that is the form.
+def configure(plan: LogPlan, hide: Callable[[str], str] = str) -> None:
+    """Have our loggers of this process write at this level in this form, and all others as JSON too if that is the form. `hide` takes out
+    of each line of ours what it must not say.
 
     Other libraries keep their levels; as text, they keep their forms. structlog, whose import costs each process 3 MB, writes JSON only.
     """
-    handler = Utf8Handler()
+    handler = Utf8Handler(hide)
     handler.setFormatter(_json_formatter() if plan.format == "json" else TextFormatter())
     for name in _OURS:
         logger = logging.getLogger(name)

@@ -54,7 +54,7 @@ class WorkerPlan(Struct, frozen=True):
 
 
 class HatchetPlan(Struct, frozen=True):
-    """The engine that rings for schedules. It holds the engine's token, so the Scheduler alone is told, by the roots that make it."""
+    """The engine that rings for schedules. Its token is not in it: the Scheduler is entrusted with that."""
 
     options: HatchetOptions
     pace: SyncPace
@@ -78,6 +78,7 @@ class RuntimePlan(Struct, frozen=True):
 
     worker: WorkerPlan
     store_url: str
+    """Of a server without user, password and options: who opens the store is entrusted with these."""
     defaults: Defaults
     placement: Placement
     slots: ToolSlots

@@ -54,6 +54,7 @@ from actors.remote import (
 )
 from actors.remote_actor import RemoteActor, plain
 from actors.scheduler import SchedulerActor
+from actors.secrets import shed
 from actors.shared_parts import LOOK_SECONDS, SharedParts
 from actors.tool_task import call_memory, warm_workers
 from owlclaw_ray.domain.node import NodeLoad, NodeReport
@@ -84,6 +85,7 @@ class RootActor(RemoteActor):
 
     def __init__(self, plan: RuntimePlan, tools: Sequence[ToolDefinition], hatchet: HatchetPlan | None = None) -> None:
         """`hatchet` is the engine that rings for schedules; None: they are fired without one."""
+        shed()
         configure(plan.worker.log)
         self._plan, self._tools, self._hatchet = plan, tuple(tools), hatchet
         self._ids = RandomIds()

@@ -15,7 +15,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from actors.agent import RemoteDefinitions
 from actors.artifacts import artifact_home
@@ -26,7 +26,7 @@ from actors.nodes import cluster_name
 from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import DIRECTORY, NamedActor
 from actors.remote_actor import RemoteActor
-from actors.secrets import shown, take_over
+from actors.secrets import Entrusted, entrusted, shown, take_over
 from owlclaw_ray.configuration.webhooks import filled_keys
 from owlclaw_ray.definitions.folder import DefinitionFolder
 from owlclaw_ray.domain.agent import AgentRef
@@ -87,7 +87,7 @@ class SchedulerActor(RemoteActor):
             catch_up=timedelta(seconds=plan.catch_up_seconds),
             late=LATE + (timedelta() if hatchet is None else timedelta(seconds=hatchet.pace.grace)),
         )
-        self._engine, alarm_clock = _alarm_clock(hatchet, plan.worker.log, firings, store, clock)
+        self._engine, alarm_clock = _alarm_clock(_with_token(hatchet), plan.worker.log, firings, store, clock)
         self._ring = (self._engine or firings).ring
         heartbeats = HeartbeatScheduler(store, DefinitionFolder(Path(plan.agents_dir), plan.defaults), clock)
         expiry = ApprovalExpiry(store=store, wake=self._wake, clock=clock)
@@ -160,6 +160,12 @@ class SchedulerActor(RemoteActor):
 
     async def _cancel(self, agent: AgentRef, run_id: RunId) -> None:
         await self._directory.call.cancel(agent, run_id)
+
+
+def _with_token(hatchet: HatchetPlan | None) -> HatchetPlan | None:
+    if hatchet is None:
+        return None
+    return structs.replace(hatchet, options=replace(hatchet.options, token=entrusted(Entrusted.HATCHET_TOKEN)))
 
 
 def _alarm_clock(

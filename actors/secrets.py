@@ -4,7 +4,9 @@ Whoever may see a process may read what it was started with, in `/proc/<pid>/env
 change that. So what a process needs no variable for at its start is in the environment of none of ours: the one that starts the runtime
 overwrites its own, Ray and all that Ray starts never get it, and our processes take it over from Ray's control store before they do
 anything else. They also become undumpable, so that others of the same user read neither their memory nor anything else in `/proc`.
-This module does not import Ray before Ray runs.
+
+Secrets of the runtime itself, such as the database's password, are entrusted one by one: only the process that uses one asks for it,
+and no environment, plan or argument of another has it. This module does not import Ray before Ray runs.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ import os
 import re
 import sys
 from collections.abc import Collection, Mapping
+from enum import Enum
 from pathlib import Path
 
 import msgspec
 
+from owlclaw_ray.configuration.own_variables import OWN_VARIABLES
 from owlclaw_ray.ledger.redaction import named_secrets
 
 _KEY, _NAMESPACE = b"environment", b"owlclaw"
@@ -73,6 +77,48 @@ def erase(names: Collection[str]) -> None:
         place += len(entry) + 1
 
 
+class Entrusted(Enum):
+    """A secret of the runtime itself. Each names the actors that ask for it; no other does."""
+
+    STORE_URL = b"store_url"
+    """The URL of the database, with its password: the Keeper, which writes, and the exporter, which reads."""
+    HATCHET_TOKEN = b"hatchet_token"
+    """The Scheduler."""
+    SECRETS_KEYS = b"secrets_keys"
+    """The master keys of tenants' secrets, as they are written: the Keeper."""
+
+
+def entrust(secrets: Mapping[Entrusted, str]) -> None:
+    """Keep these secrets for the actors that use them, in the place of all that were kept before."""
+    from ray.experimental.internal_kv import _internal_kv_put
+
+    for each in Entrusted:
+        _internal_kv_put(each.value, secrets.get(each, "").encode(), overwrite=True, namespace=_NAMESPACE)
+
+
+def entrusted(secret: Entrusted) -> str:
+    """Return a secret that the runtime was started with; empty if it has none."""
+    from ray.experimental.internal_kv import _internal_kv_get
+
+    kept: bytes | None = _internal_kv_get(secret.value, namespace=_NAMESPACE)
+    return (kept or b"").decode()
+
+
+def store_url(shown: str) -> str:
+    """Return the URL by which the store is opened, of which a plan has only what may be shown."""
+    return shown if shown.startswith("sqlite") else entrusted(Entrusted.STORE_URL) or shown
+
+
+def shed() -> None:
+    """Have none of OWN_VARIABLES in this process. It was started with them where Ray was: on a cluster that was there before."""
+    environ = os.environ  # noqa: TID251 - so that nothing in this process finds them
+    present = [name for name in OWN_VARIABLES if name in environ]
+    if present:
+        erase(present)
+        for name in present:
+            del environ[name]
+
+
 def shut() -> None:
     """Have other processes of this user read nothing of this one's memory, environment or files in /proc; root still can."""
     if sys.platform == "linux":
@@ -80,19 +126,25 @@ def shut() -> None:
 
 
 def hand_over(variables: Mapping[str, str]) -> None:
-    """Keep the variables for the processes of the Ray cluster that this process has started."""
+    """Keep the variables, but for OWN_VARIABLES, for the processes of the Ray cluster that this process has started."""
     from ray.experimental.internal_kv import _internal_kv_put
 
-    _internal_kv_put(_KEY, msgspec.msgpack.encode(variables), overwrite=True, namespace=_NAMESPACE)
+    told = {name: value for name, value in variables.items() if name not in OWN_VARIABLES}
+    _internal_kv_put(_KEY, msgspec.msgpack.encode(told), overwrite=True, namespace=_NAMESPACE)
 
 
-def take_over() -> None:
-    """Have the variables that were handed over in `os.environ`, and shut this process; harmless to repeat, and where no Ray runs."""
+def take_over(*, starts_runtime: bool = False) -> None:
+    """Have the variables that were handed over in `os.environ`, and shut this process; harmless to repeat, and where no Ray runs.
+
+    OWN_VARIABLES are shed, but not by what starts the runtime.
+    """
     from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_initialized
 
     if not _internal_kv_initialized():  # type: ignore[no-untyped-call]
         return
     shut()
+    if not starts_runtime:
+        shed()
     kept = _internal_kv_get(_KEY, namespace=_NAMESPACE)
     if kept:
         environ = os.environ  # noqa: TID251 - applications and libraries look for their keys there

@@ -35,6 +35,7 @@ from owlclaw_ray.runtime.memory_home import memory_home
 from owlclaw_ray.runtime.worker_tools import RuntimeClients, embedders_of, tool_executor
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView
 from owlclaw_ray.tools.executor import LocalExecutor
+from owlclaw_ray.tools.secrets import ToolSecrets
 
 logger = logging.getLogger(__name__)
 
@@ -150,10 +151,11 @@ def _worker(plan: WorkerPlan) -> _Worker:
 
 def _make_worker(plan: WorkerPlan) -> _Worker:
     take_over()
-    configure(plan.log)
     clock, data_dir = SystemClock(), Path(plan.data_dir)
     silent = Path(os.devnull).open("w")  # noqa: SIM115 - the watchdog writes to it for the life of the process
     app, clients = application(plan.app_path, Path(plan.app_folder)), WorkerClients(plan.namespace)
+    secrets = ToolSecrets(clients.secret, clock)
+    configure(plan.log, secrets.hidden)
     ask = GatewayEmbeddings(plan.namespace).embed
     embedders = embedders_of(plan.embedder, ask, calls=plan.embedding, clients=clients, clock=clock, ids=RandomIds())
     home = memory_home(plan.memory_home, clients, data_dir, clock)
@@ -167,6 +169,7 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
         artifacts=artifact_home(plan, clock),
         agents_dir=Path(plan.agents_dir),
         clock=clock,
+        secrets=secrets,
         mcp=McpWorkerLink(plan.namespace) if plan.has_mcp else None,
     )
     return _Worker(plan, executor, memory, _attempts(plan, clients), silent)

@@ -37,6 +37,7 @@ OwlClawError
     ├── EncodingError         a value cannot be sent to another process of the runtime
     ├── ModelRefusedError     bad key, unknown model, invalid request
     │   └── ContextWindowExceededError  the prompt is longer than the model takes
+    ├── SecretsUnavailableError  a secret of a tenant cannot be encrypted or decrypted: a master key is missing
     ├── StaleEpochError       another activation owns the agent now
     ├── BudgetExhaustedError  a budget has nothing left for a model call
     ├── UnpricedModelError    a budget counts money, and nobody knows what a model costs
@@ -384,6 +385,10 @@ class ModelRefusedError(TerminalError):
 
 class ContextWindowExceededError(ModelRefusedError):
     """A prompt does not fit into the context window of its model. The message says how long which parts are."""
+
+
+class SecretsUnavailableError(TerminalError):
+    """A secret cannot be encrypted or decrypted until somebody sets the right master key."""
 
 
 class StaleEpochError(TerminalError):

@@ -345,6 +345,13 @@ class ApprovalSettings(Section):
     """What nobody decided after so long is denied."""
 
 
+class SecretSettings(Section):
+    """Secrets of tenants."""
+
+    key_file: Path | None = None
+    """Master keys, one a line, the newest first; they come after those of the environment."""
+
+
 class RaySettings(Section):
     """The Ray cluster to run on."""
 
@@ -400,6 +407,7 @@ class FileSettings(Section):
     webhooks: WebhookSettings = Field(default_factory=WebhookSettings)
     artifacts: ArtifactSettings = Field(default_factory=ArtifactSettings)
     ledger: LedgerSettings = Field(default_factory=LedgerSettings)
+    secrets: SecretSettings = Field(default_factory=SecretSettings)
     tracing: TracingSettings = Field(default_factory=TracingSettings)
     ray: RaySettings = Field(default_factory=RaySettings)
     shutdown: ShutdownSettings = Field(default_factory=ShutdownSettings)
@@ -649,6 +657,9 @@ def _resolved(written: FileSettings, folder: Path) -> Settings:
             "ray": ray,
             "tools": _resolved_tools(written.tools, folder),
             "hatchet": written.hatchet.model_copy(update=files),
+            "secrets": written.secrets.model_copy(update={"key_file": folder / key_file.expanduser()})
+            if (key_file := written.secrets.key_file)
+            else written.secrets,
         }
     )
 

@@ -95,6 +95,10 @@ MAX_ARCHIVED = 1_000
 """Memories that one request archives."""
 
 
+NOT_SHOWN = "unseen"
+"""The mark of a field whose value no message repeats."""
+
+
 def moment(value: object) -> datetime:
     """Return the time that a text of RFC 3339 means, in UTC; raises ValueError for anything else, leap seconds too."""
     if not isinstance(value, str) or not _TIME.fullmatch(value):
@@ -956,6 +960,36 @@ class LeftOutTool(TypedDict):
 
     tool: str
     why: str
+
+
+class SecretRequest(TypedDict):
+    """The `value` of a secret, of 6 characters to 65,536 bytes of UTF-8, and `by` whom it is set (up to 200). No answer has the value."""
+
+    value: Annotated[str, Meta(description="a text of at least 6 characters", extra={NOT_SHOWN: True})]
+    by: NotRequired[Annotated[str, _text("a text of up to 200 characters, without NUL", 200)]]
+
+
+class Secret(TypedDict):
+    """What may be known of a secret. `rotated_at`: when its value was last set, or encrypted with another master key."""
+
+    name: str
+    key_id: str
+    """The master key that encrypts it."""
+    created_at: str
+    rotated_at: str
+    created_by: str
+
+
+class Secrets(TypedDict):
+    """Secrets, by name, without their values."""
+
+    secrets: list[Secret]
+
+
+class SecretRotation(TypedDict):
+    """How many secrets were encrypted with the newest master key."""
+
+    rotated: int
 
 
 class McpServer(TypedDict):

@@ -38,6 +38,7 @@ from serve.resource import SECURITY_SCHEME
 from serve.route_check import PathOperations, RouteCheck
 from serve.runs import RunRoutes
 from serve.schedules import ScheduleRoutes
+from serve.secrets import SecretRoutes
 from serve.streams import STREAMS, OpenRequestLimit
 from serve.tenants import TenantRoutes
 from serve.triggers import TriggerRoutes
@@ -110,6 +111,7 @@ def build_api(
         ScheduleRoutes(runtime),
         ApprovalRoutes(runtime),
         LedgerRoutes(runtime, clock),
+        SecretRoutes(runtime),
         McpRoutes(runtime),
         NodeRoutes(runtime),
         KeyRoutes(runtime),

@@ -91,6 +91,7 @@ SCHEMAS: Mapping[str, JsonObject] = {
             wire.KeyRequest,
             wire.KeyRotation,
             wire.TenantRequest,
+            wire.SecretRequest,
         )
     },
     "TenantChange": _schema(wire.TenantChange) | {"minProperties": 1},

@@ -28,10 +28,11 @@ from owlclaw_ray.configuration.server_location import FILE_NAME
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import ConfigurationError, Problem, RetryableError, RuntimeUnavailableError
+from owlclaw_ray.secrets.keyring import written_keys
 from owlclaw_ray.settings import load_runtime_settings
 from serve.deployment import ingress, log_here
 from serve.preflight import check_data_dir, check_store, exclusive_data_dir, prepare
-from serve.runtime_plan import hatchet_plan, plan_of
+from serve.runtime_plan import entrusted_of, hatchet_plan, plan_of
 
 STEWARD = "steward"
 _ON_A_CLUSTER = {"OWLCLAW_RAY__ADDRESS": "auto"}
@@ -96,7 +97,7 @@ class Steward:
     def __init__(
         self, plan: RuntimePlan, tools: Sequence[ToolDefinition], folder: str, variables: Mapping[str, str]
     ) -> None:
-        take_over()
+        take_over(starts_runtime=True)
         log_here(plan.worker.log)
         self._plan, self._tools, self._folder, self._variables = plan, tools, Path(folder), variables
         self._app_name: str = ray_serve.get_replica_context().app_name
@@ -128,14 +129,16 @@ class Steward:
             self._held.close()
 
     def _start(self) -> None:
-        settings = load_runtime_settings(self._folder, _environ() | dict(self._variables))
+        environ = _environ() | dict(self._variables)
+        settings = load_runtime_settings(self._folder, environ)
         check_nodes(settings.store_url)
         check_data_dir(settings)
         if settings.store_url.startswith("sqlite"):
             self._lock(settings.data_dir)
             check_store(settings)
         self._check_alone()
-        self._cluster = Cluster(self._plan, self._tools, hatchet_plan(settings), adopt=self._app_name)
+        secrets = entrusted_of(settings, written_keys(settings.secrets.key_file, environ))
+        self._cluster = Cluster(self._plan, self._tools, hatchet_plan(settings), secrets, adopt=self._app_name)
         self._until_it_works(self._cluster.wait_for_store)
         self._until_it_works(self._cluster.wait_for_agents)
 

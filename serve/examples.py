@@ -286,6 +286,10 @@ _SAID: Mapping[Any, JsonObject] = {
         "tried_at": "2026-11-03T10:56:00.000Z",
     },
     wire.Callbacks: {},
+    wire.SecretRequest: {"value": "pat-eu1-0123456789", "by": "ada"},
+    wire.Secret: {"name": "CRM_TOKEN", "key_id": "5e8f9a1b2c3d", "created_by": "ada"},
+    wire.Secrets: {},
+    wire.SecretRotation: {"rotated": 3},
     wire.BatchResults: {
         "results": [
             {"status": 202, "accepted": {}},

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
 
 from actors.json_lines import json_line
-from owlclaw_ray.configuration.hatchet import TOKEN_VARIABLE
+from owlclaw_ray.configuration.own_variables import OWN_VARIABLES
 from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.access_key import KEY_VARIABLE
 from owlclaw_ray.domain.endpoint import RealModel
@@ -266,7 +266,7 @@ def _start(
     from actors.nodes import check_nodes, is_connected, living_nodes
     from actors.secrets import hand_over
     from serve.deployment import ingress
-    from serve.runtime_plan import hatchet_plan, plan_of, slots_of
+    from serve.runtime_plan import entrusted_of, hatchet_plan, plan_of, slots_of
 
     settings, announce, started = prepared.settings, life.announce, time.monotonic()
     temp_dir, http = settings.ray.temp_dir or life.scratch / "ray", settings.http
@@ -292,7 +292,7 @@ def _start(
     plan = plan_of(settings, prepared.tracing)
     if problems := check_files(files_of(plan), living_nodes()):
         raise ConfigurationError(problems)
-    cluster = Cluster(plan, prepared.tools, hatchet_plan(settings))
+    cluster = Cluster(plan, prepared.tools, hatchet_plan(settings), entrusted_of(settings, prepared.master_keys))
     [port] = [http.port] if front is None else free_ports(1)
     ray_serve.start(
         http_options={"host": http.host, "port": port, "access_log": False, "location": "HeadOnly"},
@@ -348,9 +348,9 @@ def _make_environment(warm_workers: int, front: Front | None, *, json_logs: bool
     secrets = kept_back(environment)
     erase(secrets)
     shut()
-    for unused in (TOKEN_VARIABLE, KEY_VARIABLE):  # the one is handed over in another way, the other is for commands
-        secrets.pop(unused, None)
-        environment.pop(unused, None)
+    for name in (*OWN_VARIABLES, KEY_VARIABLE):  # those are handed over in another way, this one is for commands
+        secrets.pop(name, None)
+        environment.pop(name, None)
     if front is not None:
         for name in secrets:
             del environment[name]

@@ -21,6 +21,7 @@ from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem, StoreUnavailableError
 from owlclaw_ray.own_packages import namesakes
+from owlclaw_ray.secrets.keyring import written_keys
 from owlclaw_ray.settings import Settings, load_runtime_settings
 from owlclaw_ray.store.sql.locations import Location
 from serve import pid_file
@@ -47,6 +48,8 @@ class PreparedServer(Struct, frozen=True):
     """Where traces go; None: nowhere."""
     advice: tuple[Problem, ...] = ()
     """Warnings about what works, but not as its author meant."""
+    master_keys: str = ""
+    """Those of tenants' secrets, as they are written."""
 
     @property
     def scripted(self) -> tuple[str, ...]:
@@ -97,7 +100,8 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> PreparedServer:
     tracing = settings.tracing.options(environ)
     if tracing is not None:
         check_installed(tracing)
-    return PreparedServer(settings, app, tools, tuple(definitions), tuple(broken), tracing, advice)
+    keys = written_keys(settings.secrets.key_file, environ)
+    return PreparedServer(settings, app, tools, tuple(definitions), tuple(broken), tracing, advice, keys)
 
 
 def files_left(settings: Settings) -> Iterator[tuple[Problem, bool]]:

@@ -43,6 +43,7 @@ from owlclaw_ray.errors import (
     ScheduleClosedError,
     ScheduleError,
     ScoreRefusedError,
+    SecretsUnavailableError,
     SettledError,
     StoreOverloadedError,
     StoreUnavailableError,
@@ -219,6 +220,7 @@ _RULES: Mapping[type[Exception], _ProblemRule] = {
         lambda e: {"agent": e.agent, "limit": e.limit},
         {"Retry-After": "5"},
     ),
+    SecretsUnavailableError: _ProblemRule(409, "secrets-unavailable", "A master key is missing"),
     ConfigurationError: _ProblemRule(
         500,
         "configuration-error",

@@ -34,6 +34,7 @@ from owlclaw_ray.domain.node import ClusterView
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.schedule import Backfill, Schedule, Tick
 from owlclaw_ray.domain.score import Score
+from owlclaw_ray.domain.secret import Secret
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.domain.tool import Permission
@@ -174,6 +175,7 @@ _tokens = Representation(
     wire.Tokens, Usage, prompt="prompt_tokens", completion="completion_tokens", cached="cached_tokens"
 )
 result_body = Representation(wire.RunResult, RunResult, tokens=lambda result: _tokens(result.usage), cost="usage.cost")
+secret_body = Representation(wire.Secret, Secret)
 callback_body = Representation(wire.Callback, Callback)
 artifact_body = Representation(wire.Artifact, StoredArtifact)
 memory_body = Representation(wire.Memory, Memory)

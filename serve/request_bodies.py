@@ -10,6 +10,7 @@ from typing import Annotated, Any, NotRequired, TypeVar, cast, get_args, get_ori
 import orjson
 from msgspec import Meta, Struct, ValidationError, convert
 
+from owlclaw_ray import wire
 from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.errors import Problem
@@ -27,6 +28,8 @@ class _Field(Struct, frozen=True):
     right: str
     """What a value must be, in words."""
     required: bool
+    unseen: bool
+    """Whether no message repeats a value."""
     checks: tuple[Callable[[Any], object], ...]
     """Further checks of a value of the type: they raise ValueError."""
 
@@ -80,7 +83,9 @@ def checked(value: JsonValue, shape: type[Body]) -> Body:
                 for check in field.checks:
                     check(found[name])
             except (ValidationError, ValueError):
-                problems.append(Problem(f"body.{name}", _shown(value[name]), field.right))
+                problems.append(
+                    Problem(f"body.{name}", "cannot be used" if field.unseen else _shown(value[name]), field.right)
+                )
         elif field.required:
             problems.append(Problem(f"body.{name}", "is missing", field.right))
     if problems:
@@ -95,8 +100,9 @@ def _fields(shape: Any) -> Mapping[str, _Field]:
         kind, required = (get_args(hint)[0], False) if get_origin(hint) is NotRequired else (hint, True)
         said = kind.__metadata__ if get_origin(kind) is Annotated else ()
         right = next((each.description for each in said if isinstance(each, Meta)), None)
+        unseen = any(wire.NOT_SHOWN in (each.extra or {}) for each in said if isinstance(each, Meta))
         checks = tuple(each for each in said if callable(each))
-        found[name] = _Field(kind, right or "any JSON", required, checks)
+        found[name] = _Field(kind, right or "any JSON", required, unseen, checks)
     return found
 
 

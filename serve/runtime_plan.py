@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 
+from sqlalchemy import URL
+
 from actors.cluster import NAMESPACE
 from actors.logs import LogPlan
 from actors.plan import HatchetPlan, RuntimePlan, ToolSlots, WorkerPlan
+from actors.secrets import Entrusted
 from owlclaw_ray.domain.embedding import EmbeddingCalls
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.tracing import TracingOptions
@@ -14,6 +17,7 @@ from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.schedules.api import SyncPace
 from owlclaw_ray.schedules.hatchet.options import HatchetOptions, Tls
 from owlclaw_ray.settings import Settings
+from owlclaw_ray.store.sql.locations import locate
 
 
 def slots_of(settings: Settings) -> ToolSlots:
@@ -52,7 +56,7 @@ def plan_of(settings: Settings, tracing: TracingOptions | None = None) -> Runtim
             large_artifacts=settings.large_artifacts,
             has_mcp=settings.mcp_options is not None,
         ),
-        store_url=settings.store_url,
+        store_url=shown_url(settings.store_url),
         shared_files=settings.kept_in_files,
         defaults=settings.defaults,
         placement=Placement(
@@ -86,6 +90,23 @@ def plan_of(settings: Settings, tracing: TracingOptions | None = None) -> Runtim
     )
 
 
+def shown_url(store_url: str) -> str:
+    """Return what everybody may know of where the store is: for a server neither user nor password nor options."""
+    if store_url.startswith("sqlite"):
+        return store_url
+    url = locate(store_url).url
+    host = None if url.host is None else url.host.rpartition("@")[2]
+    return URL.create(url.drivername, host=host, port=url.port, database=url.database).render_as_string()
+
+
+def entrusted_of(settings: Settings, master_keys: str) -> dict[Entrusted, str]:
+    """Return the secrets of the runtime itself, by what they are."""
+    found = {Entrusted.STORE_URL: settings.store_url, Entrusted.SECRETS_KEYS: master_keys}
+    if settings.hatchet.token is not None:
+        found[Entrusted.HATCHET_TOKEN] = settings.hatchet.token.get_secret_value()
+    return found
+
+
 def hatchet_plan(settings: Settings) -> HatchetPlan | None:
     """Return what the Scheduler is told of the engine; None without a token."""
     hatchet = settings.hatchet
@@ -97,7 +118,7 @@ def hatchet_plan(settings: Settings) -> HatchetPlan | None:
         for path in (hatchet.tls_ca_file, hatchet.tls_cert_file, hatchet.tls_key_file)
     )
     options = HatchetOptions(
-        token=hatchet.token.get_secret_value(),
+        token="",
         tenant_id=claims["sub"],
         api_url=(hatchet.api_url or claims["server_url"]).rstrip("/"),
         grpc_address=hatchet.grpc_address or claims["grpc_broadcast_address"],

@@ -520,6 +520,23 @@ class Client:
         """Have a callback sent again; raises SettledError while its run is not over."""
         return await self._call(wire.Callback, "POST", f"/v1/callbacks/{_part(callback_id)}/redelivery")
 
+    async def secrets(self) -> list[wire.Secret]:
+        """Return what may be known of the secrets, by name. No method returns a value."""
+        return (await self._call(wire.Secrets, "GET", "/v1/secrets"))["secrets"]
+
+    async def set_secret(self, name: str, value: str, *, by: str = "") -> wire.Secret:
+        """Set a secret, in the place of a former value; raises SecretsUnavailableError without a master key."""
+        body: JsonObject = {"value": value} | ({"by": by} if by else {})
+        return await self._call(wire.Secret, "PUT", f"/v1/secrets/{_part(name)}", body=body)
+
+    async def delete_secret(self, name: str) -> wire.Secret:
+        """Remove a secret, and return what was known of it."""
+        return await self._call(wire.Secret, "DELETE", f"/v1/secrets/{_part(name)}")
+
+    async def rotate_secrets(self) -> int:
+        """Encrypt all secrets with the newest master key; return how many another one had encrypted."""
+        return (await self._call(wire.SecretRotation, "POST", "/v1/secrets:rotate"))["rotated"]
+
     async def mcp_servers(self) -> list[wire.McpServer]:
         """Return the MCP servers of the node that answers, by name."""
         return (await self._call(wire.McpServers, "GET", "/v1/mcp"))["servers"]

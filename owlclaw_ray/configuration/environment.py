@@ -12,13 +12,14 @@ from enum import Enum
 from msgspec import Struct, field
 from pydantic import BaseModel
 
+from owlclaw_ray.configuration.own_variables import KEYS_VARIABLE
 from owlclaw_ray.domain.access_key import KEY_VARIABLE
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.errors import Problem
 
 PREFIX = "OWLCLAW_"
-NOT_SETTINGS = frozenset({"OWLCLAW_URL", KEY_VARIABLE})
-"""Variables of the command line and the client."""
+NOT_SETTINGS = frozenset({"OWLCLAW_URL", KEY_VARIABLE, KEYS_VARIABLE})
+"""Variables of the command line and the client, and secrets that no file may hold."""
 _TEST_PREFIX = "OWLCLAW_TEST_"
 
 

@@ -14,7 +14,6 @@ from pydantic import ConfigDict, Field, SecretStr, field_validator, model_valida
 from owlclaw_ray.configuration.section import Section
 from owlclaw_ray.domain.json import JsonObject
 
-TOKEN_VARIABLE = "OWLCLAW_HATCHET__TOKEN"  # noqa: S105 - the name of a variable
 _PARTS = 3
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _ADDRESS = re.compile(r"(?:[^\s:/]+|\[[0-9a-fA-F:]+\]):(\d{1,5})")

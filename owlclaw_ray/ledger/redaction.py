@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -24,6 +24,7 @@ from msgspec import Struct
 from typing_extensions import override
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.ids import TenantId
 
 MIN_SECRET_CHARACTERS = 6
 """Characters that the value of a named secret has at least: a shorter one is in too much that is none."""
@@ -365,6 +366,35 @@ class Redactor:
         for pattern in self._patterns:
             text = pattern.sub(marker("custom"), text)
         return text
+
+
+class TenantRedactors:
+    """A redactor for each tenant: its own secrets are taken out of its records, and the others' are not.
+
+    Whoever sees that a value is taken out learns that it is a secret: that must be no other tenant's.
+    """
+
+    def __init__(self, make: Callable[[Mapping[str, str]], Redactor]) -> None:
+        """`make` returns a redactor that knows these secrets beside those of the installation."""
+        self._make = make
+        self._plain = make({})
+        self._values: dict[TenantId, dict[str, str]] = {}
+        self._own: dict[TenantId, Redactor] = {}
+
+    def of(self, tenant: TenantId) -> Redactor:
+        """Return the redactor of the tenant's records."""
+        if tenant not in self._values:
+            return self._plain
+        if tenant not in self._own:
+            self._own[tenant] = self._make(self._values[tenant])
+        return self._own[tenant]
+
+    def add(self, tenant: TenantId, name: str, value: str) -> None:
+        """Take the value out from now on. Former values of the name are taken out, too, as long as this process lives."""
+        known = self._values.setdefault(tenant, {})
+        if value not in known.values():
+            known[name if name not in known else f"{name} #{len(known)}"] = value
+            self._own.pop(tenant, None)
 
 
 def named_secrets(environ: Mapping[str, str]) -> dict[str, str]:

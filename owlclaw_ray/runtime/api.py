@@ -42,6 +42,7 @@ from owlclaw_ray.memory.runtime_memory import AgentMemories, IndexedMemory, Memo
 from owlclaw_ray.runs.submissions import Dispatcher, Submission, Submissions, is_scripted
 from owlclaw_ray.schedules.api import Alarm
 from owlclaw_ray.schedules.timetable import Timetable
+from owlclaw_ray.secrets.api import SecretKeeper
 from owlclaw_ray.store.api import QueryStore, Store
 from owlclaw_ray.store.commands import (
     ApprovalClosed,
@@ -180,6 +181,7 @@ class Runtime:
         callbacks: CallbackRules | None = None,
         noted_heads: Callable[[], NotedHeads] = NotedHeads,
         keep_score: Callable[[Score], Awaitable[None]] = refuse_score,
+        secrets: SecretKeeper,
     ) -> None:
         self._cluster_of, self._mark_nodes = cluster_of, mark_nodes
         self._ring, self._noted_heads, self._keep_score = ring, noted_heads, keep_score
@@ -205,6 +207,7 @@ class Runtime:
         self.keys = AccessKeys(store, clock, ids, made=self.authenticator.close)
         self.tenants = Tenants(store, clock, ids, made=self.authenticator.close)
         self.outbox = WebhookOutbox(store, clock, ids)
+        self.secrets = secrets
         self.timetable = Timetable(store=store, dispatcher=dispatcher, definitions=definitions, clock=clock, ids=ids)
 
     async def submit(

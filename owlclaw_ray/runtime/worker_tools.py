@@ -14,7 +14,7 @@ from owlclaw_ray.domain.budget import Budget
 from owlclaw_ray.domain.embedding import EmbeddingCalls, EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.errors import StoreUnavailableError
-from owlclaw_ray.ids import IdSource, RunId, ScheduleId
+from owlclaw_ray.ids import IdSource, RunId, ScheduleId, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.memory.embedders import ConfiguredEmbedders
 from owlclaw_ray.memory.lance import LanceMemory
@@ -42,6 +42,7 @@ from owlclaw_ray.tools.internal.events import EventTools
 from owlclaw_ray.tools.internal.results import ResultTools
 from owlclaw_ray.tools.mcp.adapter import McpTools
 from owlclaw_ray.tools.mcp.api import McpServerAccess
+from owlclaw_ray.tools.secrets import ToolSecrets
 from owlclaw_ray.tools.sql_rows import read_rows
 
 _T = TypeVar("_T")
@@ -56,6 +57,10 @@ class RuntimeClients(Protocol):
 
     def read(self, query: Query[_T]) -> _T:
         """Return the answer of the store."""
+        ...
+
+    def secret(self, tenant: TenantId, name: str) -> str:
+        """Return the value of a tenant's secret; raises NotFoundError, or SecretsUnavailableError if it cannot be decrypted."""
         ...
 
     def wake(self, agent: AgentRef) -> None:
@@ -130,6 +135,7 @@ def tool_executor(
     agents_dir: Path,
     clock: Clock,
     mcp: McpServerAccess | None = None,
+    secrets: ToolSecrets | None = None,
 ) -> LocalExecutor:
     """Return what runs the calls of all tools: built-in ones, the application's, those of the machine and of MCP servers.
 
@@ -156,4 +162,4 @@ def tool_executor(
         agents_dir=agents_dir,
         live=None if mcp is None else McpTools(mcp, artifacts, clock.monotonic),
     )
-    return LocalExecutor(tools, clock, artifacts, app.registry.hooks)
+    return LocalExecutor(tools, clock, artifacts, app.registry.hooks, secrets or ToolSecrets(clients.secret, clock))

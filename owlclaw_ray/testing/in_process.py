@@ -35,10 +35,11 @@ from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
-from owlclaw_ray.ids import IdSource, RandomIds, RunId
+from owlclaw_ray.ids import IdSource, RandomIds, RunId, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.ledger.redaction import Redactor, TenantRedactors
 from owlclaw_ray.memory.embedders import FixedEmbedder
 from owlclaw_ray.memory.embedding import Embedders
 from owlclaw_ray.memory.folders import MemoryFolders
@@ -63,6 +64,9 @@ from owlclaw_ray.runtime.memory_home import has_memories, memory_home
 from owlclaw_ray.runtime.worker_tools import RuntimeClients, embedders_of, tool_executor
 from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
+from owlclaw_ray.secrets.api import SecretKeeper
+from owlclaw_ray.secrets.keyring import Keyring, new_key, read_keys
+from owlclaw_ray.secrets.vault import SecretVault
 from owlclaw_ray.store.api import CommandStore, QueryStore, Store
 from owlclaw_ray.store.commands import (
     Command,
@@ -195,8 +199,8 @@ class LoopServers:
 class LoopClients(RuntimeClients):
     """Reaches store and Directory for tools in threads, through the event loop that owns both."""
 
-    def __init__(self, store: Store, commits: GroupCommit, definitions: LoadedDefinitions) -> None:
-        self._store, self._commits, self._definitions = store, commits, definitions
+    def __init__(self, store: Store, commits: GroupCommit, definitions: LoadedDefinitions, vault: SecretVault) -> None:
+        self._store, self._commits, self._definitions, self._vault = store, commits, definitions, vault
         self._loop = asyncio.get_running_loop()
         self.directory: Directory | None = None
 
@@ -207,6 +211,10 @@ class LoopClients(RuntimeClients):
     @override
     def read(self, query: Query[_T]) -> _T:
         return self.wait_for(self._store.read(query))
+
+    @override
+    def secret(self, tenant: TenantId, name: str) -> str:
+        return self.wait_for(self._vault.secret(tenant, name))
 
     @override
     def wake(self, agent: AgentRef) -> None:
@@ -471,6 +479,7 @@ def assemble(
     callbacks: CallbackRules | None = None,
     scores: ScoreReceiver | None = None,
     slots: Callable[[], Sequence[SlotCounts]] = tuple,
+    secrets: SecretKeeper | None = None,
 ) -> InProcessRuntime:
     """Put a runtime together from these parts, `commits` being the group commit of `store`. It works from `directory.start()` on.
 
@@ -524,6 +533,7 @@ def assemble(
         clock=clock,
         ids=ids,
         ring=schedule_firer.ring,
+        secrets=secrets or SecretVault(store, grouped, Keyring(()), TenantRedactors(Redactor), clock),
     )
     runtime.store, runtime.directory, runtime.pool, runtime.family = store, directory, pool, family
     runtime.indexed_memory, runtime.following = memory, following
@@ -576,6 +586,7 @@ async def in_process_runtime(
     webhook_sources: Sequence[WebhookSource] = (),
     callbacks: CallbackOptions | None = None,
     scores: ScoreReceiver | None = None,
+    master_keys: str = "",
 ) -> AsyncIterator[InProcessRuntime]:
     """Run the engine over these folders until the block ends; then hosts are drained as `owlclaw down` does.
 
@@ -591,7 +602,8 @@ async def in_process_runtime(
     `memories` says where they are, in the folder or in the store: a call of theirs blocks a thread then, and must not be made on the
     event loop. `webhook_sources` may send webhooks. With `callbacks`, callbacks that triggers and definitions name are sent when
     `runtime.callbacks.tick()` is called, where `defaults` allows it.
-    `scores` receives scores of runs, as Langfuse does.
+    `scores` receives scores of runs, as Langfuse does. `runtime.secrets` keeps secrets for tools, encrypted with `master_keys`,
+    or else with a key that nobody has afterwards.
     `approve` decides about calls that need an approval; without it their runs wait for `runtime.decide`, as in production.
     """
     clock, ids, app = clock or SystemClock(), ids or RandomIds(), app or OwlClaw("testing")
@@ -601,11 +613,14 @@ async def in_process_runtime(
     file = data_dir / "owlclaw.db"
     if store_url is None and not file.exists():
         await asyncio.to_thread(create_store, file)
-    store = await open_store(store_url or f"sqlite:///{file}", writer="in-process")
+    redactors = TenantRedactors(Redactor)
+    store = await open_store(store_url or f"sqlite:///{file}", writer="in-process", redactors=redactors)
     counted = CommitMetrics()
     commits = GroupCommit(store, observer=counted)
     definitions = DefinitionFolder(agents_dir, defaults, Machine(environ))
-    clients = LoopClients(store, commits, definitions)
+    vault = SecretVault(store, commits, read_keys(master_keys or new_key()), redactors, clock)
+    await vault.learn()
+    clients = LoopClients(store, commits, definitions, vault)
     if embedding is not None:
         front = EmbeddingGateway(embedding, clock=clock, retry=RetryPolicy(), jitter=_no_jitter)
         calls = EmbeddingCalls(endpoints=defaults.endpoints)
@@ -666,6 +681,7 @@ async def in_process_runtime(
         callbacks=defaults.callbacks,
         scores=scores,
         slots=lambda: gateway.slots,
+        secrets=vault,
     )
     if callbacks is not None:
         sender = HttpCallbackSender(defaults.callbacks or CallbackRules(), callbacks.seconds)

@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import AgentId, RunId, TenantId, ToolCallId
+from owlclaw_ray.tools.secrets import secret_of
 
 
 class ToolContext(Struct, frozen=True):
@@ -27,6 +28,14 @@ class ToolContext(Struct, frozen=True):
     """The call's span: send it as the header `traceparent`, and what a service does for the call is part of the run's trace."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the agent's skills set for its programs; the process itself does not have them."""
+
+    def secret(self, name: str) -> str:
+        """Return the value of a secret of the tenant. It is taken out of the call's result, of the log and of the ledger.
+
+        Raises NotFoundError if there is none, SecretsUnavailableError if it cannot be decrypted, RuntimeUnavailableError if
+        nobody answers. It blocks: call it where the value is used.
+        """
+        return secret_of(self.tenant, name)
 
     @classmethod
     def of(cls, invocation: ToolInvocation) -> ToolContext:

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.tool import ToolDefinition, ToolError, ToolResult
 from owlclaw_ray.domain.tool_call import CheckedCall, Stage, ToolInvocation, ToolOutcome
-from owlclaw_ray.errors import ApprovalNeededError, RetryableError, ToolArgumentsError, ToolTimeoutError
+from owlclaw_ray.errors import ApprovalNeededError, NotFoundError, RetryableError, ToolArgumentsError, ToolTimeoutError
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.log_context import about
 from owlclaw_ray.policy.permission import DENIED
@@ -26,6 +27,7 @@ from owlclaw_ray.tools.failure import ToolFailureError, plain_error, short_messa
 from owlclaw_ray.tools.hooks import HookDeniedError, HookFacts, HookPoint, Hooks, use_of
 from owlclaw_ray.tools.json_result import NotJsonError, to_json
 from owlclaw_ray.tools.large_output import INLINE_BYTES, INLINE_LIMIT, LargeOutput
+from owlclaw_ray.tools.secrets import ToolSecrets
 from owlclaw_ray.tools.sources import ToolSources
 
 _T = TypeVar("_T")
@@ -46,11 +48,13 @@ class LocalExecutor:
         clock: Clock,
         artifacts: ArtifactHome | None = None,
         hooks: Hooks | None = None,
+        secrets: ToolSecrets | None = None,
     ) -> None:
         self._sources = sources
         self._clock = clock
         self._large = LargeOutput(artifacts)
         self._hooks = hooks or Hooks()
+        self._secrets = secrets or ToolSecrets(_no_secret, clock)
 
     def run_all(self, invocations: Sequence[ToolInvocation]) -> list[ToolOutcome]:
         """Return one outcome a call, in order. Never raises for what a tool does."""
@@ -59,7 +63,7 @@ class LocalExecutor:
     def run_one(self, invocation: ToolInvocation) -> ToolOutcome:
         """Return the outcome of one call."""
         started = self._clock.monotonic()
-        with about(invocation.run_id, invocation.agent.agent_id):
+        with about(invocation.run_id, invocation.agent.agent_id), self._secrets.given():
             outcome = self._contained(invocation, lambda: self._fitted(invocation, started))
         return replace(outcome, duration_ms=round((self._clock.monotonic() - started) * 1000))
 
@@ -74,7 +78,8 @@ class LocalExecutor:
         else:
             outcome = self._hooked(invocation, definition, started)
         limit: int = definition.metadata.get(INLINE_LIMIT, INLINE_BYTES) if definition else INLINE_BYTES
-        return replace(outcome, result=self._large.fitted(invocation, outcome.result, limit))
+        result = self._secrets.redacted(invocation.agent.tenant, outcome.result)
+        return replace(outcome, result=self._large.fitted(invocation, result, limit))
 
     def _hooked(self, invocation: ToolInvocation, definition: ToolDefinition, started: float) -> ToolOutcome:
         facts = HookFacts({"edited": True} if invocation.stage is Stage.EDITED else {})
@@ -168,6 +173,10 @@ class LocalExecutor:
         if isinstance(returned, ToolOutcome):
             return replace(returned, result=_result(invocation, returned.result, own))
         return ToolOutcome(_result(invocation, returned, own), duration_ms=0)
+
+
+def _no_secret(_tenant: TenantId, name: str) -> str:
+    raise NotFoundError("secret", name)
 
 
 def _run(adapter: ToolAdapter, invocation: ToolInvocation) -> Any:

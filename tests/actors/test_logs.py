@@ -211,3 +211,17 @@ class Actor:
 ray.get(Actor.remote().say.remote())
 ray.shutdown()
 """
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_is_to_be_hidden_is_in_no_line_and_no_trace(capsys, form):
+    configure(LogPlan("info", form), lambda line: line.replace("swordfish", "[redacted]"))
+
+    try:
+        int("swordfish")
+    except ValueError:
+        logging.getLogger("owlclaw_ray.tools").exception("failed with %s", "swordfish")
+
+    said = capsys.readouterr().err
+    assert "swordfish" not in said
+    assert said.count("[redacted]") >= 2

@@ -34,6 +34,7 @@ from owlclaw_ray.domain.schedule import (
     TickOutcome,
 )
 from owlclaw_ray.domain.score import Judgement, Score
+from owlclaw_ray.domain.secret import Secret
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
@@ -312,6 +313,7 @@ SAMPLES: dict[str, Callable[[], Any]] = {
             LATER,
         )
     ),
+    "secret": lambda: bodies.secret_body(Secret("CRM_TOKEN", "5e8f9a1b2c3d", AT, LATER, "ada")),
     "mcp server": lambda: bodies.mcp_server_body(MCP),
     "ledger record": lambda: bodies.record_body(CHAINED),
     "page of the ledger": lambda: bodies.ledger_body([CHAINED], 1),

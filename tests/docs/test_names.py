@@ -18,6 +18,7 @@ NOUNS = frozenset(
     [
         "counting",
         "embedding",
+        "keyring",
         "mapping",
         "packing",
         "signing",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -69,11 +70,14 @@ from owlclaw_ray.ids import (
     ToolCallId,
 )
 from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.ledger.redaction import Redactor, TenantRedactors
 from owlclaw_ray.runs.submissions import Submission
 from owlclaw_ray.runtime.api import AgentView, Health, LedgerVerification, Runtime, TriggerRequest
 from owlclaw_ray.schedules.api import Alarm
 from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.timetable import Timetable
+from owlclaw_ray.secrets.keyring import read_keys
+from owlclaw_ray.secrets.vault import SecretVault
 from owlclaw_ray.store.commands import RunAccepted, SubmitRun
 from owlclaw_ray.store.followers import RunFollower
 from owlclaw_ray.store.queries import (
@@ -333,6 +337,9 @@ class MemoryRuntime(Runtime):
         self._followers: list[RunFollower] = []
         _DATABASE.empty()
         self.schedules = SqlStore(_DATABASE, "double")
+        keys = base64.urlsafe_b64encode(b"k" * 32).decode()
+        redactors = TenantRedactors(Redactor)
+        self.secrets = SecretVault(self.schedules, self.schedules, read_keys(keys), redactors, clock)
         self.signals = Signals()
         self.timetable = Timetable(
             store=self.schedules,

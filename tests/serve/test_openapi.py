@@ -69,6 +69,10 @@ list_ledger_records          GET    /v1/ledger                                  
 verify_ledger                GET    /v1/ledger/verification                        -                 LedgerVerification
 list_ledger_heads            GET    /v1/ledger/heads                               -                 LedgerHeads
 list_agent_ledger_records    GET    /v1/agents/{agent}/ledger                      -                 Ledger
+list_secrets                 GET    /v1/secrets                                    -                 Secrets
+set_secret                   PUT    /v1/secrets/{name}                             SecretRequest     Secret
+delete_secret                DELETE /v1/secrets/{name}                             -                 Secret
+rotate_secrets               POST   /v1/secrets:rotate                             -                 SecretRotation
 list_mcp_servers             GET    /v1/mcp                                        -                 McpServers
 list_nodes                   GET    /v1/nodes                                      -                 Nodes
 drain_node                   POST   /v1/nodes/{node}/drain                         -                 Nodes
@@ -110,7 +114,7 @@ def shown_example(document: dict, content: dict) -> object:
 async def test_every_operation_documents_its_responses_with_examples_that_fit(document: dict):
     operations = [op for path in document["paths"].values() for method, op in path.items() if method in METHODS]
 
-    assert len(operations) == 67
+    assert len(operations) == 71
     for operation in operations:
         assert operation["summary"]
         for response in operation["responses"].values():
@@ -299,6 +303,13 @@ async def test_responses_are_what_the_document_says(http: httpx.AsyncClient, doc
     again = "/v1/callbacks/{callback_id}/redelivery"
     check(document, again, "post", await http.post("/v1/callbacks/cb_1/redelivery"))
     check(document, again, "post", await http.post("/v1/callbacks/cb_2/redelivery"))
+    secret = "/v1/secrets/{name}"
+    check(document, secret, "put", await http.put("/v1/secrets/CRM_TOKEN", json={"value": "hush-hush"}))
+    check(document, secret, "put", await http.put("/v1/secrets/CRM_TOKEN", json={}))
+    check(document, "/v1/secrets", "get", await http.get("/v1/secrets"))
+    check(document, "/v1/secrets:rotate", "post", await http.post("/v1/secrets:rotate"))
+    check(document, secret, "delete", await http.delete("/v1/secrets/CRM_TOKEN"))
+    check(document, secret, "delete", await http.delete("/v1/secrets/CRM_TOKEN"))
     check(document, "/v1/mcp", "get", await http.get("/v1/mcp"))
     check(document, "/v1/agents/{agent}/ledger", "get", await http.get("/v1/agents/assistant/ledger"))
     check(document, "/v1/ledger", "get", await http.get("/v1/ledger"))

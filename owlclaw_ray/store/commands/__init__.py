@@ -124,6 +124,7 @@ from owlclaw_ray.store.commands.schedules import (
     ScheduleFired,
     TooManySchedules,
 )
+from owlclaw_ray.store.commands.secrets import DeleteSecret, PutSecret, ReplaceCiphertext, SecretsChanged
 from owlclaw_ray.store.commands.tasks import PutTask, TaskChanged, TaskStored
 from owlclaw_ray.store.commands.trace_export import ExportNoted, NoteExported
 from owlclaw_ray.store.commands.webhooks import (
@@ -178,6 +179,9 @@ Command: TypeAlias = (
     | PutKey
     | NoteKeyUse
     | PutTenant
+    | PutSecret
+    | ReplaceCiphertext
+    | DeleteSecret
 )
 
 Outcome: TypeAlias = (
@@ -238,6 +242,7 @@ Outcome: TypeAlias = (
     | ArtifactStored
     | ArtifactsForgotten
     | ExportNoted
+    | SecretsChanged
     | CommandBlocked
     | CommandFailed
 )
@@ -282,6 +287,7 @@ __all__ = [
     "CommandFailed",
     "CreateSchedule",
     "DecideApproval",
+    "DeleteSecret",
     "DeliveryStored",
     "DocumentChange",
     "ExpireApproval",
@@ -325,6 +331,7 @@ __all__ = [
     "PutArtifact",
     "PutArtifactPart",
     "PutKey",
+    "PutSecret",
     "PutTask",
     "PutTenant",
     "QueueFull",
@@ -332,6 +339,7 @@ __all__ = [
     "ReleaseAgent",
     "ReleaseLease",
     "Released",
+    "ReplaceCiphertext",
     "ReserveBudget",
     "ResumeSchedule",
     "RevokeAttempt",
@@ -346,6 +354,7 @@ __all__ = [
     "ScheduleClosed",
     "ScheduleCreated",
     "ScheduleFired",
+    "SecretsChanged",
     "SettleBudget",
     "StaleEpoch",
     "SubmitRun",

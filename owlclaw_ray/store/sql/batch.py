@@ -9,7 +9,7 @@ from sqlalchemy.engine.interfaces import Dialect as EngineDialect
 
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.ids import RunId, ScheduleId
-from owlclaw_ray.ledger.redaction import Redactor
+from owlclaw_ray.ledger.redaction import TenantRedactors
 from owlclaw_ray.store.commands import Command, CommandBlocked, CommandFailed, Outcome
 from owlclaw_ray.store.sql import (
     access,
@@ -23,6 +23,7 @@ from owlclaw_ray.store.sql import (
     memories,
     run_lifecycle,
     schedules,
+    secrets,
     submission,
     trace_export,
     waits,
@@ -59,6 +60,7 @@ _SUBJECTS = (
     memories,
     run_lifecycle,
     schedules,
+    secrets,
     submission,
     trace_export,
     waits,
@@ -72,14 +74,14 @@ class Applier:
     """Applies commands to the database of one dialect, writing ledger chains under one writer's name."""
 
     def __init__(
-        self, dialect: Dialect, engine_dialect: EngineDialect, writer: str, redactor: Redactor, cluster: str
+        self, dialect: Dialect, engine_dialect: EngineDialect, writer: str, redactors: TenantRedactors, cluster: str
     ) -> None:
         self._dialect, self._ids = dialect, dialect.ids
         self._loader = Loader(dialect, cluster)
         self._registered: set[str] = set()
         self._grown: set[str] = set()
         self._changed_schedules: set[str] = set()
-        self._writer = Writer(dialect, engine_dialect, writer, redactor)
+        self._writer = Writer(dialect, engine_dialect, writer, redactors)
         among = dialect.among(runs.c.run_id, "ids")
         self._triggers = select(runs.c.run_id, runs.c.trigger, runs.c.payload).where(among)
         self._brief_triggers = select(runs.c.run_id, runs.c.trigger, small_payload, payload_left).where(among)

@@ -7,7 +7,7 @@ from sqlalchemy.exc import DBAPIError
 from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.ledger.redaction import Redactor
+from owlclaw_ray.ledger.redaction import TenantRedactors
 from owlclaw_ray.store.commands.lease import EXPIRE_SECONDS
 from owlclaw_ray.store.sql.databases import Database, PostgresqlDatabase, SqliteDatabase
 from owlclaw_ray.store.sql.failures import FAILURES, explain
@@ -32,7 +32,7 @@ async def open_store(
     url: str,
     *,
     writer: str,
-    redactor: Redactor | None = None,
+    redactors: TenantRedactors | None = None,
     must_exist: bool = False,
     cluster: str = "",
     clock: Clock | None = None,
@@ -40,7 +40,7 @@ async def open_store(
     """Return the store at that place, made if it is new and migrated to this version's schema.
 
     `writer` names the ledger chains that this store writes: one name for each process that writes at the same time, the
-    same name again after a restart. `redactor` takes secrets out of ledger records before they are written; None: one that knows
+    same name again after a restart. `redactors` take secrets out of ledger records before they are written; None: such as know
     the usual forms of secrets. With a `cluster` agents are claimed only while it holds the lease, see HoldLease. With `must_exist` no
     file is made: one that is not there is unavailable. Raises ConfigurationError
     for what has to be put right by hand (a read-only or impossible path, a file that is no database, a wrong password, a missing
@@ -64,7 +64,7 @@ async def open_store(
     except BaseException:
         await database.close()
         raise
-    return SqlStore(database, writer, redactor, tuple(restored), cluster)
+    return SqlStore(database, writer, redactors, tuple(restored), cluster)
 
 
 async def _migrate(database: Database, clock: Clock) -> list[str]:

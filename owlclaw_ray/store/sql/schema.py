@@ -428,6 +428,20 @@ tenants = Table(
 )
 """The tenants, but for the default one as long as nothing was said of it."""
 
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("tenant", NAME, primary_key=True),
+    Column("name", NAME, primary_key=True),
+    Column("key_id", Text, nullable=False),
+    Column("ciphertext", LargeBinary, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("rotated_at", BigInteger, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Index("secrets_by_age", "rotated_at"),
+)
+"""Secrets of tenants, each encrypted with the master key of that id, for its tenant and its name."""
+
 schema_compatibility = Table(
     "schema_compatibility",
     metadata,

@@ -10,16 +10,16 @@ from typing_extensions import override
 
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId, ScheduleId
-from owlclaw_ray.ledger.redaction import Redactor
+from owlclaw_ray.ledger.redaction import Redactor, TenantRedactors
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import Command, Outcome
 from owlclaw_ray.store.queries import Query
-from owlclaw_ray.store.sql import access, artifacts, memories, queries, run_ends
+from owlclaw_ray.store.sql import access, artifacts, memories, queries, run_ends, secrets
 from owlclaw_ray.store.sql.batch import Applier
 from owlclaw_ray.store.sql.databases import Database
 from owlclaw_ray.store.sql.failures import FAILURES, FailureAction, explain, failure_of
 
-_ANSWERED_IN = (access, artifacts, memories, queries, run_ends)
+_ANSWERED_IN = (access, artifacts, memories, queries, run_ends, secrets)
 """The modules that register the answers to queries, see queries.reads."""
 _RACES = 5
 _WRITABLE_SECONDS = 1.0
@@ -35,14 +35,16 @@ class SqlStore(Store):
         self,
         database: Database,
         writer: str,
-        redactor: Redactor | None = None,
+        redactors: TenantRedactors | None = None,
         restored_guards: tuple[str, ...] = (),
         cluster: str = "",
     ) -> None:
         self.restored_guards = restored_guards
         """What the database had lost of the ledger's guards when it was opened."""
         self._database = database
-        self._applier = Applier(database.dialect, database.engine_dialect, writer, redactor or Redactor(), cluster)
+        self._applier = Applier(
+            database.dialect, database.engine_dialect, writer, redactors or TenantRedactors(Redactor), cluster
+        )
         self._heard: Heard | None = None
         self._turn, self._probing = asyncio.Lock(), asyncio.Lock()
         self._writable_until = 0.0

@@ -252,6 +252,11 @@ class RowChange(IntEnum):
     EXPORT_POSITION = auto()
     ACCESS_KEY = auto()
     TENANT = auto()
+    REMOVED_SECRET = auto()
+    SECRET = auto()
+    """Secrets that are made, or whose values are set."""
+    REPLACED_CIPHERTEXT = auto()
+    """Values of secrets as another key encrypts them, if they are what they were."""
     NODE = auto()
     FORGOTTEN_NODES = auto()
     """Clusters; lost nodes of all others are removed."""

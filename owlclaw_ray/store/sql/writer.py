@@ -15,7 +15,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.webhook import MAX_FAILURES
 from owlclaw_ray.ledger.chain import ChainHead, canonical_data, next_hash
-from owlclaw_ray.ledger.redaction import Redactor
+from owlclaw_ray.ledger.redaction import TenantRedactors
 from owlclaw_ray.store.sql.codec import agent_key, to_micros
 from owlclaw_ray.store.sql.dialects import Dialect
 from owlclaw_ray.store.sql.row_codecs import (
@@ -54,6 +54,7 @@ from owlclaw_ray.store.sql.schema import (
     probes,
     runs,
     schedules,
+    secrets,
     settled_callback,
     tasks,
     tenants,
@@ -105,6 +106,7 @@ _MERGED_RUN = ("trigger", "payload", "rank", "deadline")
 _CHANGED_SCHEDULE = ("status", "next_fire_at", "paused_until")
 _CHANGED_AGENT = ("epoch", "activation_id", "state", "lineage")
 _CHANGED_ACCOUNT = ("used", "reserved", "alerted")
+_REPLACED_CIPHERTEXT = ("new_key", "new", "at", "owner", "key", "before")
 _RESERVATION = ("reservation_id", "account", "run_id", "amount")
 _JOURNAL = ("run_id", "seq", "kind", "at", "data")
 _RECORD = (
@@ -146,11 +148,11 @@ _Step: TypeAlias = tuple[RowChange, RowsStatement, _Encode | None]
 class Writer:
     """The statements for one database, made once.
 
-    `name` names the ledger chains that this store writes. No record gets into them past the redactor.
+    `name` names the ledger chains that this store writes. No record gets into them past the redactors.
     """
 
-    def __init__(self, dialect: Dialect, engine_dialect: EngineDialect, name: str, redactor: Redactor) -> None:
-        self._name, self._redactor = name, redactor
+    def __init__(self, dialect: Dialect, engine_dialect: EngineDialect, name: str, redactors: TenantRedactors) -> None:
+        self._name, self._redactors = name, redactors
 
         def inserting(table: Table, columns: Sequence[str]) -> RowsStatement:
             return RowsStatement(table.insert(), columns, engine_dialect)
@@ -223,6 +225,24 @@ class Writer:
             )
             return RowsStatement(found, ("owner", "key", "before"), engine_dialect)
 
+        secret = (
+            secrets.c.tenant == bindparam("owner", type_=NAME),
+            secrets.c.name == bindparam("key", type_=NAME),
+        )
+        put_secret = dialect.insert(secrets)
+        put_secret = put_secret.on_conflict_do_update(
+            index_elements=["tenant", "name"],
+            set_={name: put_secret.excluded[name] for name in ("key_id", "ciphertext", "rotated_at")},
+        )
+        replaced_ciphertext = (
+            update(secrets)
+            .values(
+                key_id=bindparam("new_key", type_=Text),
+                ciphertext=bindparam("new", type_=secrets.c.ciphertext.type),
+                rotated_at=bindparam("at", type_=secrets.c.rotated_at.type),
+            )
+            .where(*secret, secrets.c.ciphertext == bindparam("before", type_=secrets.c.ciphertext.type))
+        )
         lost = delete(cluster_nodes).where(
             cluster_nodes.c.state == bindparam("state", type_=cluster_nodes.c.state.type),
             cluster_nodes.c.cluster != bindparam("cluster", type_=cluster_nodes.c.cluster.type),
@@ -297,6 +317,17 @@ class Writer:
                 RowsStatement(exported, ("tenant", "writer", "position"), engine_dialect),
                 None,
             ),
+            (
+                RowChange.REMOVED_SECRET,
+                RowsStatement(delete(secrets).where(*secret), ("owner", "key"), engine_dialect),
+                None,
+            ),
+            (RowChange.SECRET, RowsStatement(put_secret, secrets.c.keys(), engine_dialect), None),
+            (
+                RowChange.REPLACED_CIPHERTEXT,
+                RowsStatement(replaced_ciphertext, _REPLACED_CIPHERTEXT, engine_dialect),
+                None,
+            ),
             (RowChange.SETTLED, removing(budget_reservations.c.reservation_id), None),
             (RowChange.RESERVATION, inserting(budget_reservations, _RESERVATION), _picking(_RESERVATION)),
         )
@@ -363,8 +394,8 @@ class Writer:
         self._heads.run(connection, [(each.tenant, each.writer, each.position, each.hash) for each in heads.values()])
 
     def _redacted(self, record: LedgerRecord) -> bytes:
-        data = canonical_data(record.data)
-        return canonical_data(self._redactor.redact(record.data)) if self._redactor.suspects(data) else data
+        data, redactor = canonical_data(record.data), self._redactors.of(record.tenant)
+        return canonical_data(redactor.redact(record.data)) if redactor.suspects(data) else data
 
 
 def _run(connection: Connection, steps: Iterable[_Step], changes: RowChanges) -> None:

@@ -1,0 +1,1 @@
+"""Secrets of tenants: encrypted in the store, read in the clear by what runs a tenant's tools."""
