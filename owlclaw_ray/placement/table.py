@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from owlclaw_ray.domain.agent import AgentRef, Isolation
 from owlclaw_ray.placement.host import HostStatus
 from owlclaw_ray.placement.host_pool import Host
-from owlclaw_ray.placement.least_loaded import LeastLoaded
+from owlclaw_ray.kernel.least_loaded import LeastLoaded
 
 IDLE_LOAD = 0.25
 """How much an idle agent counts beside one with work: it takes memory, and is where it will be woken."""
