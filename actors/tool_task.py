@@ -201,7 +201,8 @@ class TaskToolRunner:
     """Implements `ToolRunner`: quick calls that are ready together share a task, every other call has its own.
 
     Of those others at most as many as their class has slots are with Ray at once, at most half of them of one agent: the rest
-    waits here, where tenants get slots by `weight` and their agents take turns, as they do for quick calls. Time limits count from when a call begins to run; how long it waits for that is the run's concern.
+    waits here, where tenants get slots by `weight` and their agents take turns, as they do for quick calls. Time limits count from
+    when a call begins to run; how long it waits for that is the run's concern.
     """
 
     def __init__(
@@ -219,9 +220,7 @@ class TaskToolRunner:
         """Attempts are files in the plan's data folder, unless others are given."""
         self._plan, self._tasks, self._ids = plan, tasks or RayTasks(), ids or RandomIds()
         self._attempts = attempts or FiledAttempts(AttemptMarkers(Path(plan.data_dir), clock))
-        self._turns = {
-            kind: FairQueue(number, max(1, number // 2), weight) for kind, number in _numbers(slots).items()
-        }
+        self._turns = {kind: FairQueue(number, max(1, number // 2), weight) for kind, number in _numbers(slots).items()}
         self._turns[ToolClass.QUICK] = FairQueue(_QUICK_AT_ONCE, None, weight)
         warm, most = partial(self._tasks.warm, plan), sum(_numbers(slots).values())
         self._spare = SpareWorker(warm, clock, few=warm_workers, most=most)

@@ -41,7 +41,7 @@ _MOST_IDLE = 64
 _TOLERANCE = 1 + 1e-9
 
 
-def equal_weights(tenant: TenantId) -> float:
+def equal_weights(_: TenantId) -> float:
     """Return 1 for every tenant."""
     return 1.0
 
@@ -69,7 +69,20 @@ class _Siblings(Generic[Item]):
 class _Node(Generic[Item]):
     """A part of the tree: the root, a tenant, or what is below one."""
 
-    __slots__ = ("among", "below", "held", "items", "key", "level", "listed", "number", "resting", "time", "waiting", "weight")
+    __slots__ = (
+        "among",
+        "below",
+        "held",
+        "items",
+        "key",
+        "level",
+        "listed",
+        "number",
+        "resting",
+        "time",
+        "waiting",
+        "weight",
+    )
 
     def __init__(self, key: Hashable, among: _Siblings[Item], number: int) -> None:
         self.key, self.among, self.number = key, among, number
@@ -92,9 +105,7 @@ class FairOrder(Generic[Item]):
     no part of another one's path.
     """
 
-    def __init__(
-        self, places: int, *, each: int | None = None, size: int = 1, weight: Weights = equal_weights
-    ) -> None:
+    def __init__(self, places: int, *, each: int | None = None, size: int = 1, weight: Weights = equal_weights) -> None:
         self._places, self._each, self._size, self._weight = places, each, size, weight
         self._numbers = count()
         self._root: _Node[Item] = _Node(None, _Siblings(None), next(self._numbers))
@@ -295,8 +306,7 @@ class FairOrder(Generic[Item]):
 
     def _know(self, tenant: TenantId) -> float:
         """Return the tenant's present weight."""
-        given = self._weight(tenant)
-        weight = given if given > LEAST_WEIGHT else LEAST_WEIGHT
+        weight = max(LEAST_WEIGHT, self._weight(tenant))
         known = self._tenants.get(tenant)
         if known != weight:
             self._tenants[tenant] = weight

@@ -53,8 +53,8 @@ class ModelGateway:
 
     Each provider, and each address of one, has slots of its own: as many attempts at once as it seems to bear, `max_concurrent` at
     most, shared out fairly: to tenants by `weight`, then between their definitions and agents. The others wait, and their time limit
-    starts when they run, with their client loaded. A call that waits for its next attempt holds no slot. `jitter` returns numbers in [0, 1). What a reply cost is what
-    `prices` says, if they name its model.
+    starts when they run, with their client loaded. A call that waits for its next attempt holds no slot. `jitter` returns numbers in
+    [0, 1). What a reply cost is what `prices` says, if they name its model.
     """
 
     def __init__(

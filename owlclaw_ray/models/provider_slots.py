@@ -44,9 +44,7 @@ class _Wait(Struct, eq=False):
 class ProviderSlots:
     """The slots of one provider, as many as its limit says, shared out fairly: to tenants by weight, then definitions, then agents."""
 
-    def __init__(
-        self, provider: str, limit: AdaptiveLimit, clock: Clock, weight: Weights = equal_weights
-    ) -> None:
+    def __init__(self, provider: str, limit: AdaptiveLimit, clock: Clock, weight: Weights = equal_weights) -> None:
         self._provider, self._limit, self._clock = provider, limit, clock
         self._queue = FairQueue(limit.now, _share(limit.now), weight)
         self._waits: dict[_Wait, None] = {}

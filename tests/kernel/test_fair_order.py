@@ -437,7 +437,9 @@ def test_no_tenant_that_waits_is_behind_another_by_more_than_a_turn_of_each(weig
 
 @given(
     places=st.integers(1, 4),
-    floods=st.lists(st.tuples(st.sampled_from([0.1, 1.0, 20.0]), st.sampled_from([0.5, 1.0, 5.0])), min_size=1, max_size=5),
+    floods=st.lists(
+        st.tuples(st.sampled_from([0.1, 1.0, 20.0]), st.sampled_from([0.5, 1.0, 5.0])), min_size=1, max_size=5
+    ),
 )
 def test_whoever_waits_is_served_whatever_the_others_ask_for(places, floods):
     weights = {f"t{number}": weight for number, (weight, _) in enumerate(floods)}

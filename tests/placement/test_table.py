@@ -9,8 +9,8 @@ import pytest
 from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef, Isolation
-from owlclaw_ray.placement.host import HostStatus
 from owlclaw_ray.kernel.least_loaded import LeastLoaded
+from owlclaw_ray.placement.host import HostStatus
 from owlclaw_ray.placement.table import PlacementTable
 
 
