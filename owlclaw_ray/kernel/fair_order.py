@@ -216,6 +216,11 @@ class FairOrder(Generic[Item]):
         self.hold(owner)
         self.remove(owner, item)
 
+    def waits(self, owner: Owner) -> bool:
+        """Return whether an item of the owner waits."""
+        node = self._find(owner)
+        return node is not None and node.waiting > 0
+
     def share(self, tenant: TenantId) -> float:
         """Return what the tenant holds as a part of its share by weight of all that is held: more than 1 if it holds more than that."""
         node, held = self._top.children.get(tenant), self._root.held

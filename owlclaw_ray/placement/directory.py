@@ -379,6 +379,8 @@ class Directory:
                 continue
             yields = self._line.yielding(isolation)
             idle = self._placement_table.preemptible_idle(isolation, waiting, yields)
+            if not idle and self._line.front_lacks_share(isolation):
+                idle = self._placement_table.preemptible_idle(isolation, 1)
             for seat, agents in idle:
                 self._spawn_task(self._release_from_host(seat, agents, seat.host.release))
             if not idle:

@@ -99,16 +99,18 @@ class PlacementQueue:
         """Return whether somebody of that kind may have a place that becomes free."""
         return self._orders[isolation].first() is not None
 
-    def yielding(self, isolation: Isolation) -> Callable[[AgentRef], bool]:
-        """Return which agents make place for those who wait for one of that kind.
-
-        Those of the tenant that is next, and of tenants with their share or more; if all that wait have to leave the free places to
-        others, those of tenants that wait.
-        """
+    def front_lacks_share(self, isolation: Isolation) -> bool:
+        """Return whether the tenant of who is next holds less than its share of the places."""
         order = self._orders[isolation]
         first = order.first()
-        if first is None:
-            tenants = {agent.tenant for agent in self._lines[isolation]}
-            return lambda agent: agent.tenant in tenants
-        front = first[1].tenant
-        return lambda agent: agent.tenant == front or order.share(agent.tenant) >= _SHARE
+        return first is not None and order.share(first[1].tenant) < _SHARE
+
+    def yielding(self, isolation: Isolation) -> Callable[[AgentRef], bool]:
+        """Return which agents make place for those who wait for one of that kind: those of tenants with their share or more.
+
+        If all that wait have to leave the free places to other tenants, those of tenants that wait.
+        """
+        order = self._orders[isolation]
+        if order.first() is None:
+            return lambda agent: order.waits((agent.tenant,))
+        return lambda agent: order.share(agent.tenant) >= _SHARE
