@@ -179,6 +179,25 @@ def test_a_tenant_that_leaves_and_comes_back_at_once_has_not_had_its_turn_forgot
     assert 18 <= [owner for owner, _ in had].count(MODEST) <= 22
 
 
+def test_what_a_tenant_had_within_its_share_does_not_delay_its_next_turn_for_long():
+    order = FairOrder(2)
+    for number in range(1_000):
+        order.add(GREEDY, number)
+        order.add(MODEST, number)
+    order.grant(*order.first())
+    order.grant(*order.first())
+    for _ in range(900):  # the other one's call lasts, this one's are over at once
+        order.give_back(GREEDY)
+        order.grant(*order.first())
+    for number in range(500):
+        order.add((f"tenant-{number % 10}", "bot"), number)
+    order.give_back(GREEDY)
+
+    had = [owner for owner, _ in drain(order, 150)]
+
+    assert GREEDY in had
+
+
 def test_an_agent_with_ten_thousand_waiting_calls_does_not_hold_up_its_sibling():
     order = FairOrder(1)
     for number in range(10_000):
@@ -300,6 +319,9 @@ def test_what_is_known_of_owners_that_are_gone_does_not_grow():
             drain(order, 1)
     while order.first() is not None:
         drain(order, 1)
+    for number in range(1_000):
+        order.hold(("tenant-0", f"clerk-{number}"))
+        order.give_back(("tenant-0", f"clerk-{number}"))
 
     assert (order.held, order.waiting) == (0, 0)
     assert sum(len(each.below.children) for each in order._top.children.values()) <= 3 * 80
