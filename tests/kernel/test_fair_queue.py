@@ -82,8 +82,10 @@ async def test_who_gives_up_waiting_leaves_the_turn_to_the_next(office):
 
     tasks["a3"].cancel()
     await settle()
+    waiting = office.queue.waiting
     await office.leave("a1")
 
+    assert waiting == 1
     assert office.served == ["a1", "a2", "a4"]
 
 

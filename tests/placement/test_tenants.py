@@ -6,7 +6,7 @@ from collections import Counter
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.ids import TenantId
-from tests.placement.test_directory import MIXED, SteeredPool, beats, directory_over, hosts_of, seated
+from tests.placement.test_directory import MIXED, SteeredHost, SteeredPool, beats, directory_over, hosts_of, seated
 
 
 def of(tenant, number, start=0, name="watch"):
@@ -37,6 +37,15 @@ async def test_a_tenant_with_many_agents_leaves_a_quarter_of_the_hosts_to_others
         assert hosts_of(pool, modest)
 
 
+async def test_spare_hosts_are_kept_for_other_tenants_too():
+    pool = SteeredPool(*(SteeredHost(f"spare-{number}") for number in range(8)))
+    async with directory_over(pool, most=8) as directory:
+        await directory.wake(of("greedy", 100))
+        await beats(directory, 2)
+
+        assert placed(pool) == {"greedy": 6}
+
+
 async def test_the_default_tenant_has_all_hosts_while_it_is_the_only_one():
     pool = SteeredPool()
     async with directory_over(pool, most=8) as directory:
@@ -62,17 +71,17 @@ async def test_an_agent_is_next_whose_tenant_holds_less_however_many_of_another_
 
 async def test_a_tenant_at_its_limit_makes_place_for_an_agent_among_its_own_idle_ones():
     pool = SteeredPool()
-    async with directory_over(pool, most=8) as directory:
-        await directory.wake([*of("greedy", 6), *of("modest", 1)])
-        await seated(pool, *of("greedy", 6), *of("modest", 1))
+    async with directory_over(pool, most=16) as directory:
+        await directory.wake([*of("greedy", 12), *of("modest", 1)])
+        await seated(pool, *of("greedy", 12), *of("modest", 1))
         rest(pool, [*of("greedy", 1), *of("modest", 1)])
         await beats(directory)
-        [late] = of("greedy", 1, start=10)
+        [late] = of("greedy", 1, start=20)
         await directory.wake([late])
         await beats(directory)
 
         await seated(pool, late)
-        assert placed(pool) == {"greedy": 6, "modest": 1}
+        assert placed(pool) == {"greedy": 12, "modest": 1}
 
 
 async def test_a_tenant_at_its_limit_has_its_own_agents_take_turns():
@@ -100,12 +109,12 @@ async def test_idle_agents_of_a_tenant_below_its_share_stay_while_another_floods
 
 async def test_an_agent_below_its_tenants_share_has_the_place_of_an_idle_one_of_any_tenant():
     pool = SteeredPool()
-    async with directory_over(pool, most=4) as directory:
-        await directory.wake([*of("default", 2), *of("busy", 2)])
-        await seated(pool, *of("default", 2), *of("busy", 2))
+    async with directory_over(pool, most=8) as directory:
+        await directory.wake([*of("calm", 2), *of("default", 6)])
+        await seated(pool, *of("calm", 2), *of("default", 6))
         for host in pool.hosts.values():
             host.run_ends.clear()
-        rest(pool, of("default", 1))
+        rest(pool, of("calm", 1))
         await beats(directory)
         [modest] = of("modest", 1)
         await directory.wake([modest])
