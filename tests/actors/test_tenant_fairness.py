@@ -16,6 +16,7 @@ from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.tool import Effect, ToolResult
 from owlclaw_ray.domain.tool_call import ToolOutcome
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import AgentId, TenantId, ToolCallId
 from owlclaw_ray.kernel.packing import pack, unpack
 from owlclaw_ray.kernel.retry import RetryPolicy
@@ -23,9 +24,11 @@ from owlclaw_ray.models.model_gateway import ModelGateway
 from owlclaw_ray.placement.directory import Directory
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
+from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.actors.test_tool_task import call
 from tests.model_requests import model_request
 from tests.placement.test_directory import SteeredHost, SteeredPool, Work
+from tests.worlds import Model, says
 
 PLACES = 8
 
@@ -225,3 +228,21 @@ async def test_weights_of_three_to_one_show_within_a_twentieth(make, tmp_path):
 
     served = {tenant: len(each) - before[tenant] for tenant, each in street.latencies.items()}
     assert served["greedy"] / served["modest"] == pytest.approx(3.0, rel=0.05)
+
+
+async def test_a_model_call_says_whose_agent_asks(agents, tmp_path):
+    agents.define()
+    asked = []
+
+    async def decide(request):
+        asked.append((request.tenant, request.agent_id))
+        return says("done")
+
+    async with in_process_runtime(
+        agents_dir=agents.folder, data_dir=tmp_path / "data", models=[Model(decide)]
+    ) as runtime:
+        run = await runtime.submit(AgentRef.parse("watch", TenantId("acme")), Trigger(TriggerKind.API))
+        while not (await runtime.run(run.agent.tenant, run.run_id)).status.final:
+            await asyncio.sleep(0)
+
+    assert asked == [("acme", "watch")]
