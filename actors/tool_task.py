@@ -20,13 +20,13 @@ from ray.exceptions import RayError, RayTaskError
 from actors.attempt_markers import AttemptId, AttemptMarkers, FiledAttempts, RevokesAttempts
 from actors.environment import IDLE_WORKER_SECONDS
 from actors.plan import ToolSlots, WorkerPlan
-from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolError, ToolResult
 from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from owlclaw_ray.ids import IdSource, RandomIds
 from owlclaw_ray.kernel.batcher import MESSAGE, Batcher, Bound
 from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.fair_order import Weights, equal_weights
 from owlclaw_ray.kernel.fair_queue import FairQueue
 from owlclaw_ray.kernel.packing import pack, unpack
 
@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 _TASKS_AT_ONCE = 2
 _MAX_CALLS_PER_TASK = 64
+_QUICK_AT_ONCE = (_TASKS_AT_ONCE + 1) * _MAX_CALLS_PER_TASK
+"""Quick calls that are with the tasks, or next to fill one; the others wait for their turns."""
 _WARM_HOLD = 0.2
 _SCALE_UP_DELAY = 0.2
 """Seconds that calls hold all workers before one more is made: what is over sooner leaves its worker to the next call."""
@@ -199,7 +201,8 @@ class TaskToolRunner:
     """Implements `ToolRunner`: quick calls that are ready together share a task, every other call has its own.
 
     Of those others at most as many as their class has slots are with Ray at once, at most half of them of one agent: the rest
-    waits here, where agents take turns. Time limits count from when a call begins to run; how long it waits for that is the run's concern.
+    waits here, where tenants get slots by `weight` and their agents take turns, as they do for quick calls. Time limits count from
+    when a call begins to run; how long it waits for that is the run's concern.
     """
 
     def __init__(
@@ -212,13 +215,13 @@ class TaskToolRunner:
         tasks: ToolTasks | None = None,
         ids: IdSource | None = None,
         attempts: RevokesAttempts | None = None,
+        weight: Weights = equal_weights,
     ) -> None:
         """Attempts are files in the plan's data folder, unless others are given."""
         self._plan, self._tasks, self._ids = plan, tasks or RayTasks(), ids or RandomIds()
         self._attempts = attempts or FiledAttempts(AttemptMarkers(Path(plan.data_dir), clock))
-        self._turns: dict[ToolClass, FairQueue[AgentRef]] = {
-            kind: FairQueue(number, each=max(1, number // 2)) for kind, number in _numbers(slots).items()
-        }
+        self._turns = {kind: FairQueue(number, max(1, number // 2), weight) for kind, number in _numbers(slots).items()}
+        self._turns[ToolClass.QUICK] = FairQueue(_QUICK_AT_ONCE, None, weight)
         warm, most = partial(self._tasks.warm, plan), sum(_numbers(slots).values())
         self._spare = SpareWorker(warm, clock, few=warm_workers, most=most)
         self._quick: Batcher[ToolInvocation, ToolOutcome] = Batcher(
@@ -227,9 +230,10 @@ class TaskToolRunner:
 
     async def run(self, invocation: ToolInvocation) -> ToolOutcome:
         """See ToolRunner.run."""
-        if invocation.tool_class is ToolClass.QUICK:
-            return await self._quick(invocation)
-        async with self._turns[invocation.tool_class].place(invocation.agent):
+        agent = invocation.agent
+        async with self._turns[invocation.tool_class].place((agent.tenant, agent.agent_id)):
+            if invocation.tool_class is ToolClass.QUICK:
+                return await self._quick(invocation)
             with self._spare.one_busy():
                 return await self._alone(invocation)
 

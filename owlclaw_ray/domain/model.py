@@ -10,7 +10,7 @@ from owlclaw_ray.domain.agent import ModelChoice
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.domain.trigger import Trigger
-from owlclaw_ray.ids import RequestId, ToolCallId
+from owlclaw_ray.ids import DEFAULT_TENANT, RequestId, TenantId, ToolCallId
 
 
 class MessageRole(Enum):
@@ -48,6 +48,8 @@ class ModelRequest(Struct, frozen=True):
     trigger: Trigger
     base_dir: str = ""
     """The definition's folder: a scripted model's relative path starts there."""
+    tenant: TenantId = DEFAULT_TENANT
+    """Whose agent it is."""
 
 
 class ContextWindow(Struct, frozen=True):

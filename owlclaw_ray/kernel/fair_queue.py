@@ -3,81 +3,75 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Generic, TypeVar
+from typing import TypeAlias
 
-Owner = TypeVar("Owner", bound=Hashable)
+from owlclaw_ray.kernel.fair_order import FairOrder, Owner, Weights, equal_weights
+
+_Turn: TypeAlias = asyncio.Future[None]
 
 
-class FairQueue(Generic[Owner]):
-    """At most `places` are held at once, at most `each` of them by one owner.
+class FairQueue:
+    """At most `places` are held at once, at most `each` of them by one child of a tenant; None: all of them.
 
-    Places go round robin to the waiting owners that may have one more, in order within each owner. A place stays free only if no
-    waiting owner may have it.
+    Who waits has its turn as FairOrder says. A place stays free only if nobody waits that may have it.
     """
 
-    def __init__(self, places: int, each: int) -> None:
-        self._places, self._free, self._each = places, places, each
-        self._held: Counter[Owner] = Counter()
-        self._waiting: OrderedDict[Owner, deque[asyncio.Future[None]]] = OrderedDict()
+    def __init__(self, places: int, each: int | None, weight: Weights = equal_weights) -> None:
+        self._order: FairOrder[_Turn] = FairOrder(places, each=each, weight=weight)
 
     @property
     def held(self) -> int:
         """How many places are held."""
-        return self._places - self._free
+        return self._order.held
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a place."""
+        return self._order.waiting
 
     def has_place(self, owner: Owner) -> bool:
         """Return whether the owner would have one more place without waiting."""
-        return self._free > 0 and self._held[owner] < self._each
+        return self._order.free > 0 and self._order.may_hold(owner)
 
-    def resize(self, places: int, each: int) -> None:
+    def resize(self, places: int, each: int | None) -> None:
         """Change the number of places. Held ones stay held: a reduction takes effect as they are given back."""
-        self._free += places - self._places
-        self._places, self._each = places, each
+        self._order.resize(places, each)
         self._grant_slots()
 
     @asynccontextmanager
     async def place(self, owner: Owner) -> AsyncIterator[None]:
         """Hold a place for the block, after waiting for it. Cancelling the wait gives up the turn."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(owner, deque()).append(turn)
-        self._grant_slots()
-        try:
-            await turn
-        except asyncio.CancelledError:
-            turns = self._waiting.get(owner, deque())
-            if not turn.cancelled():  # the place was granted at the same moment
-                self._give_back(owner)
-            elif turn in turns:
-                turns.remove(turn)
-                if not turns:
-                    del self._waiting[owner]
-            raise
+        if self.has_place(owner):
+            self._order.hold(owner)
+        else:
+            await self._wait(owner)
         try:
             yield
         finally:
             self._give_back(owner)
 
+    async def _wait(self, owner: Owner) -> None:
+        turn: _Turn = asyncio.get_running_loop().create_future()
+        self._order.add(owner, turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # the place was granted at the same moment
+                self._give_back(owner)
+            self._order.remove(owner, turn)
+            raise
+
     def _give_back(self, owner: Owner) -> None:
-        self._free += 1
-        self._held[owner] -= 1
-        if not self._held[owner]:
-            del self._held[owner]
+        self._order.give_back(owner)
         self._grant_slots()
 
     def _grant_slots(self) -> None:
-        while self._free > 0:
-            owner = next((each for each in self._waiting if self._held[each] < self._each), None)
-            if owner is None:
-                return
-            turn = self._waiting[owner].popleft()
-            if self._waiting[owner]:
-                self._waiting.move_to_end(owner)
+        while self._order.free > 0 and (first := self._order.first()) is not None:
+            owner, turn = first
+            if turn.cancelled():
+                self._order.remove(owner, turn)
             else:
-                del self._waiting[owner]
-            if not turn.cancelled():
-                self._free -= 1
-                self._held[owner] += 1
+                self._order.grant(owner, turn)
                 turn.set_result(None)

@@ -20,6 +20,7 @@ from owlclaw_ray.errors import (
 from owlclaw_ray.ids import AgentId, RunId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
+from owlclaw_ray.kernel.fair_order import Weights, equal_weights
 from owlclaw_ray.kernel.log_context import about
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.models.adaptive_limit import AdaptiveLimit
@@ -51,9 +52,9 @@ class ModelGateway:
     """Implements `Models` over clients, of which the first that serves a model is asked.
 
     Each provider, and each address of one, has slots of its own: as many attempts at once as it seems to bear, `max_concurrent` at
-    most, shared out fairly between agent definitions. The others wait, and their time limit starts when they run, with their client
-    loaded. A call that waits for its next attempt holds no slot. `jitter` returns numbers in [0, 1). What a reply cost is what
-    `prices` says, if they name its model.
+    most, shared out fairly: to tenants by `weight`, then between their definitions and agents. The others wait, and their time limit
+    starts when they run, with their client loaded. A call that waits for its next attempt holds no slot. `jitter` returns numbers in
+    [0, 1). What a reply cost is what `prices` says, if they name its model.
     """
 
     def __init__(
@@ -65,8 +66,9 @@ class ModelGateway:
         max_concurrent: int = MAX_CONCURRENT,
         jitter: Callable[[], float],
         prices: PriceRules = (),
+        weight: Weights = equal_weights,
     ) -> None:
-        self._prices = prices
+        self._prices, self._weight = prices, weight
         self._clients = tuple(clients)
         self._clock = clock
         self._retry = retry
@@ -136,9 +138,9 @@ class ModelGateway:
         slots = self._slots.get(provider)
         if slots is None:
             limit = AdaptiveLimit(ceiling=self._max_concurrent)
-            slots = self._slots[provider] = ProviderSlots(provider, limit, self._clock)
-        definition = request.agent_id.partition(":")[0]
-        async with slots.slot(definition, model, request.timeout, waiting):
+            slots = self._slots[provider] = ProviderSlots(provider, limit, self._clock, self._weight)
+        owner = (request.tenant, request.agent_id.partition(":")[0], request.agent_id)
+        async with slots.slot(owner, model, request.timeout, waiting):
             started = self._clock.monotonic()
             attempts.began = started if attempts.began is None else attempts.began
             try:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from owlclaw_ray.counting import counted
 from owlclaw_ray.errors import ModelOverloadedError, ModelTimeoutError, NoSlotError, OwlClawError
 from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.fair_order import Owner, Weights, equal_weights
 from owlclaw_ray.kernel.fair_queue import FairQueue
 from owlclaw_ray.models.adaptive_limit import AdaptiveLimit
 from owlclaw_ray.models.api import Waiting
@@ -41,11 +42,11 @@ class _Wait(Struct, eq=False):
 
 
 class ProviderSlots:
-    """The slots of one provider, as many as its limit says, shared out fairly between agent definitions."""
+    """The slots of one provider, as many as its limit says, shared out fairly: to tenants by weight, then definitions, then agents."""
 
-    def __init__(self, provider: str, limit: AdaptiveLimit, clock: Clock) -> None:
+    def __init__(self, provider: str, limit: AdaptiveLimit, clock: Clock, weight: Weights = equal_weights) -> None:
         self._provider, self._limit, self._clock = provider, limit, clock
-        self._queue: FairQueue[str] = FairQueue(limit.now, _share(limit.now))
+        self._queue = FairQueue(limit.now, _share(limit.now), weight)
         self._waits: dict[_Wait, None] = {}
         self._heard_at = self._look_at = clock.monotonic()
 
@@ -55,14 +56,14 @@ class ProviderSlots:
         return SlotCounts(self._provider, self._limit.now, self._queue.held, len(self._waits))
 
     @asynccontextmanager
-    async def slot(self, definition: str, model: str, seconds: float, waiting: Waiting) -> AsyncIterator[None]:
-        """Hold a slot for the block, one attempt of so many seconds, and learn from its end.
+    async def slot(self, owner: Owner, model: str, seconds: float, waiting: Waiting) -> AsyncIterator[None]:
+        """Hold a slot for the block, one attempt of so many seconds, and learn from its end. The owner is (tenant, definition, agent).
 
         Raises NoSlotError when the provider has gone silent while the call waited. Cancelling the wait gives up the turn.
         """
         async with AsyncExitStack() as stack:
-            place = self._queue.place(definition)
-            if self._queue.has_place(definition):
+            place = self._queue.place(owner)
+            if self._queue.has_place(owner):
                 await stack.enter_async_context(place)
             else:
                 async with self._wait(seconds, waiting):

@@ -20,6 +20,7 @@ from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.fair_order import Weights, equal_weights
 from owlclaw_ray.placement.balance import plan_moves
 from owlclaw_ray.placement.growth import Growth
 from owlclaw_ray.placement.host_pool import Host, HostGoneError, HostPool
@@ -56,14 +57,16 @@ class Directory:
         clock: Clock,
         growth: Growth | None = None,
         drained: Mapping[str, float] | None = None,
+        weight: Weights = equal_weights,
     ) -> None:
         """`isolation_of` says how a definition's agents are placed; None: that is not known yet, and its agents wait for the
         next sweep. `growth` asks for more machines; None: nobody does. `drained`: nodes that are drained already, with their graces.
+        `weight`: of tenants, by which they get places when agents wait.
         """
         self._pool, self._store, self._isolation_of = pool, store, isolation_of
         self._placement, self._clock, self._growth = placement, clock, growth
-        self._placement_table = PlacementTable(placement.agents_per_actor, placement.memory_limit)
-        self._line = PlacementQueue()
+        self._line = PlacementQueue(placement.agents_per_actor, weight)
+        self._placement_table = PlacementTable(placement.agents_per_actor, placement.memory_limit, self._line.seated)
         self._returning: set[AgentRef] = set()
         self._retired_hosts: set[str] = set()
         """Hosts that are being ended."""
@@ -103,7 +106,7 @@ class Directory:
         """
         if self._closed:
             return {}
-        seated = dict(self._admit())
+        waiting, seated = len(self._line), dict(self._admit())
         full: set[Isolation] = set()
         for agent in dict.fromkeys(agents):
             seat = self._host_entry_for(agent, full)
@@ -116,7 +119,7 @@ class Directory:
             new = [agent for agent in residents if agent in seat.coming]
             seat.coming.update(new)
             self._spawn_task(self._deliver(seat, new, [agent for agent in residents if agent not in seat.coming]))
-        if full:
+        if full or len(self._line) > waiting - len(seated):
             self._refill()
             self._make_room()
         return {agent: seat.host.host_id for agent, seat in seated.items()}
@@ -301,7 +304,7 @@ class Directory:
     def _admit(self) -> Iterator[tuple[AgentRef, HostEntry]]:
         """Seat those who wait, as far as there are places.
 
-        A spare host is for whoever has waited longest of all. Whoever waits behind may still find a place on a shared one.
+        A spare host is for the tenant that has least of its share. Whoever waits behind may still find a place on a shared one.
         """
         while seated := next(filter(None, map(self._place_front, self._line.queue_fronts())), None):
             self._line.leave(seated[0])
@@ -324,6 +327,9 @@ class Directory:
         if seat is None:
             isolation = self._isolation_of(agent.definition)
             if isolation is None:
+                return None
+            if not self._line.may_sit(agent, isolation):
+                self._line.join(agent, isolation)
                 return None
             seat = None if isolation in full else self._placement_table.place(agent, isolation)
             if seat is None:
@@ -364,18 +370,21 @@ class Directory:
         await self.wake(())
 
     def _make_room(self) -> None:
-        """For agents that wait though no host can be made any more: passivate the idle, or else take turns."""
-        if self._closed or self._room() > 0:
+        """For agents that wait though no host can be made any more for them: passivate the idle, or else take turns."""
+        if self._closed:
             return
         for isolation in Isolation:
             waiting = self._line.number(isolation)
-            if not waiting:
+            if not waiting or (self._room() > 0 and self._line.has_front(isolation)):
                 continue
-            idle = self._placement_table.preemptible_idle(isolation, waiting)
+            yields = self._line.yielding(isolation)
+            idle = self._placement_table.preemptible_idle(isolation, waiting, yields)
+            if not idle and self._line.front_lacks_share(isolation):
+                idle = self._placement_table.preemptible_idle(isolation, 1)
             for seat, agents in idle:
                 self._spawn_task(self._release_from_host(seat, agents, seat.host.release))
             if not idle:
-                self._preempt(isolation)
+                self._preempt(isolation, yields)
 
     async def _grow(self, growth: Growth) -> None:
         await growth.beat(
@@ -391,6 +400,7 @@ class Directory:
         return {node_id: cpus for node_id, cpus in self._pool.nodes.items() if node_id not in self._drained}
 
     def _note_nodes(self) -> None:
+        self._line.set_hosts(self._placement.most * len(self._nodes()))
         if self._placement_table.set_nodes(self._nodes()):
             self._spreading = True
             self._moved.clear()
@@ -420,24 +430,24 @@ class Directory:
             self._moved.add(agent)
             self._spawn_task(self._pass_on(seat, agent))
 
-    def _preempt(self, isolation: Isolation) -> None:
+    def _preempt(self, isolation: Isolation, yields: Callable[[AgentRef], bool]) -> None:
         """Have as many hosts emptied as would do for those who wait, beside those that soon will be."""
         needed = self._hosts_for(isolation) - self._placement_table.closing(most_checks=_TURN)
         if needed <= 0:
             return
-        seats = self._placement_table.hosts_to_preempt(isolation, least_checks=_TURN)
+        seats = self._placement_table.hosts_to_preempt(isolation, least_checks=_TURN, yields=yields)
         if not seats and self._line.heartbeats_waited(isolation) >= _TURN:
             if isolation is Isolation.SHARED:
-                self._preempt_shared()
+                self._preempt_shared(yields)
             else:
                 seats = self._placement_table.last_resort(least_checks=_TURN)
         for seat in seats[:needed]:
             self._spawn_task(self._empty(seat))
 
-    def _preempt_shared(self) -> None:
+    def _preempt_shared(self, yields: Callable[[AgentRef], bool]) -> None:
         """Where shared hosts are all that there is, and full: have agents that were there for longest make place for others."""
         number = min(self._line.number(Isolation.SHARED), _MAX_PREEMPTED)
-        for seat, agent in self._placement_table.longest_placed(number, least_checks=_TURN):
+        for seat, agent in self._placement_table.longest_placed(number, least_checks=_TURN, yields=yields):
             self._spawn_task(self._pass_on(seat, agent))
 
     def _remove_dead(self, seat: HostEntry) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from msgspec import Struct, field
 
 from owlclaw_ray.domain.agent import AgentRef, Isolation
+from owlclaw_ray.ids import TenantId
+from owlclaw_ray.kernel.least_loaded import LeastLoaded
 from owlclaw_ray.placement.host import HostStatus
 from owlclaw_ray.placement.host_pool import Host
-from owlclaw_ray.placement.least_loaded import LeastLoaded
 
 IDLE_LOAD = 0.25
 """How much an idle agent counts beside one with work: it takes memory, and is where it will be woken."""
@@ -60,6 +61,8 @@ class HostEntry(Struct, eq=False):
     """Which one it was to be added."""
     isolation: Isolation | None = None
     """None for a spare one."""
+    size: int = 1
+    """How many places one of its agents takes: those of the whole host, or one."""
     agents: dict[AgentRef, int] = field(default_factory=dict)
     """In the order of their coming, each with the number of checks before it."""
     coming: Counter[AgentRef] = field(default_factory=Counter)
@@ -93,8 +96,14 @@ class HostEntry(Struct, eq=False):
 class PlacementTable:
     """The seats of all hosts, and the seat of each agent."""
 
-    def __init__(self, agents_per_actor: int, memory_limit: float = 1.0) -> None:
-        self._capacity, self._memory_limit = agents_per_actor, memory_limit
+    def __init__(
+        self,
+        agents_per_actor: int,
+        memory_limit: float = 1.0,
+        seated: Callable[[TenantId, int], None] = lambda *_: None,
+    ) -> None:
+        """`seated` is told of all places that a tenant gets, or, as a negative number, gives back: of a host as many as it has."""
+        self._capacity, self._memory_limit, self._seated = agents_per_actor, memory_limit, seated
         self._seats: dict[str, HostEntry] = {}
         self._where: dict[AgentRef, HostEntry] = {}
         self._nodes: dict[str, NodeEntry] = {}
@@ -152,8 +161,7 @@ class PlacementTable:
         if self._seats.pop(seat.host.host_id, None) is None:
             return False
         for agent in seat.agents:
-            if self._where.get(agent) is seat:
-                del self._where[agent]
+            self._unseat(agent, seat)
         node = seat.node
         node.agents, node.idle = node.agents - seat.counted[0], node.idle - seat.counted[1]
         del node.hosts[seat.host.host_id]
@@ -178,10 +186,12 @@ class PlacementTable:
         if seat is None:
             return None
         if seat.isolation is None:
-            seat.isolation, seat.checks, seat.closing = isolation, 0, False
+            self._begin(seat, isolation)
+            seat.checks, seat.closing = 0, False
         seat.agents[agent] = seat.checks
         seat.coming[agent] = 0
         self._where[agent] = seat
+        self._seated(agent.tenant, seat.size)
         self._index(seat)
         return seat
 
@@ -202,8 +212,13 @@ class PlacementTable:
 
         `staying`: the agents that should have been on it when the host was asked.
         """
+        if seat.isolation is None and not seat.agents:
+            self._begin(seat, isolation)
         for agent in hosted:
-            if self._where.setdefault(agent, seat) is seat:
+            if agent not in self._where:
+                self._where[agent] = seat
+                self._seated(agent.tenant, seat.size)
+            if self._where[agent] is seat:
                 seat.agents.setdefault(agent, seat.checks)
         self.left(seat, staying.difference(hosted, seat.leaving, seat.coming))
         if seat.agents and seat.isolation is None:
@@ -224,8 +239,7 @@ class PlacementTable:
     def left(self, seat: HostEntry, agents: Iterable[AgentRef]) -> None:
         """Note that these agents are no longer on their host."""
         for agent in agents:
-            if self._where.get(agent) is seat:
-                del self._where[agent]
+            self._unseat(agent, seat)
             seat.agents.pop(agent, None)
             seat.coming.pop(agent, None)
             seat.idle.pop(agent, None)
@@ -263,29 +277,37 @@ class PlacementTable:
         """Return the number of agents on each host."""
         return {host_id: len(seat.agents) for host_id, seat in self._seats.items()}
 
-    def preemptible_idle(self, isolation: Isolation, number: int) -> list[tuple[HostEntry, list[AgentRef]]]:
+    def preemptible_idle(
+        self, isolation: Isolation, number: int, yields: Callable[[AgentRef], bool] = lambda _: True
+    ) -> list[tuple[HostEntry, list[AgentRef]]]:
         """Return idle agents whose release makes place for so many others, each with its seat; fewer, if there are fewer.
 
-        For shared hosts those that are idle longest; for a host of one's own, a host of which all agents are idle, and of
-        these the ones with fewest agents.
+        Only those that yield. For shared hosts those that are idle longest; for a host of one's own, a host of which all agents are
+        idle, and of these the ones with fewest agents.
         """
         if isolation is Isolation.SHARED:
-            return self._longest_idle(number)
+            return self._longest_idle(number, yields)
         resting = [
             seat
             for seat in self._seats.values()
-            if seat.agents and not seat.leaving and len(seat.idle) == len(seat.agents)
+            if seat.agents and not seat.leaving and len(seat.idle) == len(seat.agents) and all(map(yields, seat.agents))
         ]
         resting.sort(key=lambda seat: (len(seat.agents), -min(seat.idle.values())))
         return [(seat, list(seat.idle)) for seat in resting[:number]]
 
-    def hosts_to_preempt(self, waiting: Isolation, *, least_checks: int) -> list[HostEntry]:
+    def hosts_to_preempt(
+        self, waiting: Isolation, *, least_checks: int, yields: Callable[[AgentRef], bool] = lambda _: True
+    ) -> list[HostEntry]:
         """Return hosts to empty for agents of that kind that wait, the first ones first: their own agents had so many checks.
 
         For a host of one's own: shared hosts whose agents find places on others, the smallest first; then, as for a place on
-        a shared host, hosts of single agents, the longest served first.
+        a shared host, hosts of single agents, the longest served first: of those that yield, if there are any.
         """
         single = [seat for seat in self._served(least_checks) if seat.isolation is Isolation.DEDICATED]
+        if any(
+            seat.isolation is Isolation.DEDICATED and all(map(yields, seat.agents)) for seat in self._seats.values()
+        ):
+            single = [seat for seat in single if all(map(yields, seat.agents))]
         single.sort(key=lambda seat: -seat.checks)
         if waiting is Isolation.SHARED:
             return single
@@ -297,16 +319,21 @@ class PlacementTable:
             return []
         return self._shared_by_load(least_checks)[:1]
 
-    def longest_placed(self, number: int, *, least_checks: int) -> list[tuple[HostEntry, AgentRef]]:
+    def longest_placed(
+        self, number: int, *, least_checks: int, yields: Callable[[AgentRef], bool] = lambda _: True
+    ) -> list[tuple[HostEntry, AgentRef]]:
         """Return agents of shared hosts to hand over for others of their kind: those that had at least so many checks, the most first.
 
+        Only those that yield.
         Fewer by those that are leaving already.
         """
         shared = [seat for seat in self._open() if seat.isolation is Isolation.SHARED]
         served = [
             (seat.checks - since, seat, agent)
             for seat in shared
-            for agent, since in islice(seat.agents.items(), number + len(seat.leaving))
+            for agent, since in islice(
+                filter(lambda each: yields(each[0]), seat.agents.items()), number + len(seat.leaving)
+            )
             if agent not in seat.leaving and seat.checks - since >= least_checks
         ]
         served.sort(key=lambda each: -each[0])
@@ -334,9 +361,10 @@ class PlacementTable:
         free = (self._capacity - len(seat.agents) for seat in self._open() if seat.isolation is Isolation.SHARED)
         return sum(max(0, places) for places in free) // self._capacity
 
-    def _longest_idle(self, number: int) -> list[tuple[HostEntry, list[AgentRef]]]:
+    def _longest_idle(self, number: int, yields: Callable[[AgentRef], bool]) -> list[tuple[HostEntry, list[AgentRef]]]:
         seats = [seat for seat in self._seats.values() if seat.idle and not seat.closing]
         idle = heapq.merge(*map(_staying_idle, seats), key=lambda entry: entry[:2])
+        idle = (entry for entry in idle if yields(entry[2]))
         chosen: dict[str, tuple[HostEntry, list[AgentRef]]] = {}
         for _, _, agent, seat in islice(idle, number):
             chosen.setdefault(seat.host.host_id, (seat, []))[1].append(agent)
@@ -359,6 +387,14 @@ class PlacementTable:
             self._added += 1
             self._nodes[node_id] = NodeEntry(node_id, self._added)
         return self._nodes[node_id]
+
+    def _begin(self, seat: HostEntry, isolation: Isolation | None) -> None:
+        seat.isolation, seat.size = isolation, 1 if isolation is Isolation.SHARED else self._capacity
+
+    def _unseat(self, agent: AgentRef, seat: HostEntry) -> None:
+        if self._where.get(agent) is seat:
+            del self._where[agent]
+            self._seated(agent.tenant, -seat.size)
 
     def _index(self, seat: HostEntry) -> None:
         """Note in the sums and orders what has changed on a host."""

@@ -332,6 +332,7 @@ class RunLoop:
                 run_id=self._run.run_id,
                 trigger=self._run.trigger,
                 base_dir=self._definition.folder,
+                tenant=self._run.agent.tenant,
             )
             request = await self.rules.budgets.before_model(request, conversation.usage, conversation.model_calls)
             request = self._with_able_models(request, visible)

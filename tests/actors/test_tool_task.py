@@ -220,6 +220,23 @@ async def test_calls_of_one_class_hold_no_place_of_another(tmp_path, kind):
     await end([*slow, late])
 
 
+async def test_a_quick_call_does_not_wait_behind_thousands_of_another_tenant(tmp_path):
+    tasks = SteeredTasks(tmp_path, succeed_soon)
+    plan = WorkerPlan("", "", str(tmp_path), "none", "trial")
+    runner = TaskToolRunner(plan, tasks.clock, ToolSlots(4), tasks=tasks, ids=SequentialIds())
+    crowd = [replace(call(Effect.PURE, ToolClass.QUICK, number), agent=AGENTS[0]) for number in range(5_000)]
+    flood = [asyncio.create_task(runner.run(each)) for each in crowd]
+    await tasks.clock.settle()
+    modest = replace(call(Effect.PURE, ToolClass.QUICK, 9_999), agent=AgentRef("modest", "watch"))
+
+    late = asyncio.create_task(runner.run(modest))
+    await tasks.clock.settle()
+    await tasks.clock.advance(0.3)
+
+    assert late.done()
+    await end([late, *flood])
+
+
 async def a_moment(tasks):
     """Pass for those who wait by the clock, once all that can be done now is done."""
     await tasks.clock.settle()

@@ -389,6 +389,14 @@ class ActivationContract:
         assert record.running_run == "run_1"
         assert [each.agent for each in await store.read(AgentPage(AGENT.tenant))] == [AGENT, OTHER]
 
+    async def test_many_agents_of_one_tenant_with_work_hide_none_of_another(self, store: Store) -> None:
+        crowd = [AgentRef.parse(f"trader:{number}") for number in range(20)]
+        others = [AgentRef.parse(f"trader:{number}", TenantId("租户")) for number in range(2)]
+        for number, agent in enumerate((*crowd, *others)):
+            await store.apply([submission(f"run_{number}", agent)])
+
+        assert await store.read(AgentsWithWork(limit=5)) == [crowd[0], others[0], crowd[1], others[1], crowd[2]]
+
 
 class ClaimingActivationContract:
     """Owning an agent and taking its next run in one."""

@@ -9,8 +9,9 @@ import pytest
 from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef, Isolation
+from owlclaw_ray.ids import TenantId
+from owlclaw_ray.kernel.least_loaded import LeastLoaded
 from owlclaw_ray.placement.host import HostStatus
-from owlclaw_ray.placement.least_loaded import LeastLoaded
 from owlclaw_ray.placement.table import PlacementTable
 
 
@@ -19,9 +20,9 @@ class StillHost(Struct):
     node_id: str
 
 
-def table_of(nodes, hosts, *, capacity=1_000):
+def table_of(nodes, hosts, *, capacity=1_000, seated=lambda *_: None):
     """A table with so many spare hosts on each machine."""
-    table = PlacementTable(capacity, memory_limit=0.9)
+    table = PlacementTable(capacity, memory_limit=0.9, seated=seated)
     table.set_nodes(nodes)
     for node, number in hosts.items():
         for each in range(number):
@@ -159,7 +160,11 @@ def test_the_least_loaded_thing_is_the_one_that_a_search_of_all_finds(seed):
 @pytest.mark.parametrize("seed", range(10))
 def test_the_sums_of_a_machine_are_those_of_its_hosts_whatever_happens(seed):
     chance = random.Random(seed)
-    table, agents = table_of({"a": 2.0, "b": 1.0}, {"a": 5, "b": 5}, capacity=4), refs(60)
+    held = Counter()
+    table = table_of(
+        {"a": 2.0, "b": 1.0}, {"a": 5, "b": 5}, capacity=4, seated=lambda *sat: held.update({sat[0]: sat[1]})
+    )
+    agents = [AgentRef.parse(f"watch:{each}", TenantId(f"tenant-{each % 3}")) for each in range(60)]
     for _ in range(400):
         agent = chance.choice(agents)
         seat = table.host_entry_of(agent)
@@ -167,6 +172,9 @@ def test_the_sums_of_a_machine_are_those_of_its_hosts_whatever_happens(seed):
             table.place(agent, chance.choice(list(Isolation)))
         elif chance.random() < 0.5:
             table.left(seat, [agent])
+        elif chance.random() < 0.3:
+            hosted = [each for each in agents if chance.random() < 0.1]
+            table.learn(seat, frozenset(seat.agents), hosted, chance.choice([*Isolation, None]))
         elif chance.random() < 0.7:
             idle = tuple((each, 1.0) for each in seat.agents if chance.random() < 0.5)
             table.note(seat, HostStatus(len(seat.agents), idle, chance.choice([0.2, 0.95])))
@@ -176,6 +184,10 @@ def test_the_sums_of_a_machine_are_those_of_its_hosts_whatever_happens(seed):
             table.remove(seat)
             table.add(StillHost(f"new-{table._added}", seat.node.node_id))
 
+        seen = Counter()
+        for seat in table:
+            seen.update(agent.tenant for agent in seat.agents for _ in range(seat.size))
+        assert +held == seen
         for node in table._nodes.values():
             seats = [each for each in table if each.node is node]
             assert list(node.hosts.values()) == seats

@@ -271,12 +271,14 @@ def _read_agent_page(connection: Connection, query: AgentPage) -> Sequence[Agent
 @reads(AgentsWithWork)
 def _read_agents_with_work(connection: Connection, query: AgentsWithWork) -> Sequence[AgentRef]:
     waits = func.max(case((runs.c.status == WAITING, 1), else_=0))
+    since = func.min(runs.c.seq)
+    turn = func.row_number().over(partition_by=runs.c.tenant, order_by=since)
     found = (
         select(runs.c.agent)
         .where(active_run)
-        .group_by(runs.c.agent)
+        .group_by(runs.c.tenant, runs.c.agent)
         .having(waits == 0)
-        .order_by(func.min(runs.c.seq))
+        .order_by(turn, since)
         .limit(query.limit)
     )
     return [agent_of(key) for key in connection.execute(found).scalars()]
