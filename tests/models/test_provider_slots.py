@@ -271,7 +271,7 @@ def test_no_slot_is_lost_or_given_twice_whatever_calls_come_to(ceiling, steps):
 
         async def call(definition):
             end = asyncio.get_running_loop().create_future()
-            async with slots.slot(("tenant", definition, definition), "m", 10.0, lambda _: None):
+            async with slots.slot(("default", definition, definition), "m", 10.0, lambda _: None):
                 inside[end] = definition
                 try:
                     await end
