@@ -24,6 +24,7 @@ from actors.remote import DIRECTORY, NamedActor
 from actors.remote_actor import RemoteActor
 from actors.secrets import shed
 from actors.tool_task import TaskToolRunner
+from owlclaw_ray.access.tenant_weights import TenantWeights
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
@@ -107,6 +108,7 @@ class AgentActor(RemoteActor):
                 clock,
                 plan.slots,
                 warm_workers=plan.warm_workers,
+                weight=TenantWeights(keeper, clock),
                 attempts=StoredAttempts(keeper, clock) if plan.worker.stored_attempts else None,
             ),
             tokens=GatewayTokens(plan.namespace, clock),

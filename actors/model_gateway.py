@@ -9,11 +9,13 @@ import time
 from collections.abc import Sequence
 
 from actors.garbage import collect_rarely
+from actors.keeper_client import KeeperClient
 from actors.logs import configure
 from actors.model_worker import ModelWorkers
 from actors.plan import RuntimePlan
 from actors.remote_actor import RemoteActor
 from actors.secrets import take_over
+from owlclaw_ray.access.tenant_weights import TenantWeights
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.domain.model import ContextWindow, Price
@@ -53,6 +55,7 @@ class ModelGatewayActor(RemoteActor):
             max_concurrent=plan.max_concurrent_models,
             jitter=random.random,
             prices=plan.prices,
+            weight=TenantWeights(KeeperClient(plan.namespace), clock),
         )
         self._embeddings = EmbeddingGateway(
             self._litellm, clock=clock, retry=plan.model_retry, jitter=random.random, prices=plan.prices
