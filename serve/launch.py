@@ -13,12 +13,14 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
 
 from actors.json_lines import json_line
 from owlclaw_ray.configuration.hatchet import TOKEN_VARIABLE
+from owlclaw_ray.configuration.server_location import DEFAULT_HOST
 from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.errors import ConfigurationError, OwlClawError, RuntimeUnavailableError
@@ -32,7 +34,9 @@ from serve.loopback import free_ports
 from serve.pid_file import NAME, PidFile
 from serve.preflight import (
     PreparedServer,
+    check_certificate,
     check_data_dir,
+    check_keys,
     check_port,
     check_ray,
     check_store,
@@ -42,6 +46,7 @@ from serve.preflight import (
 from serve.processes import adopt_orphans, end_descendants
 from serve.ray_watch import RayWatch
 from serve.shutdown import StopSignals, StopStep, run_stop_steps
+from serve.tls import read_certificate
 from serve.tool_advice import added
 
 if TYPE_CHECKING:
@@ -100,8 +105,10 @@ def _run(prepared: PreparedServer, announce: Announce) -> int:
     with exclusive_data_dir(data_dir):
         check_port(prepared.settings)
         check_ray(prepared.settings)
-        if said := check_store(prepared.settings):
-            announce(said)
+        for said in (check_certificate(prepared.settings), check_store(prepared.settings)):
+            if said:
+                announce(said)
+        check_keys(prepared.settings)
         _tell_findings(prepared, announce)
         scratch = _new_scratch(data_dir)
         stdout = sys.stdout
@@ -292,17 +299,17 @@ def _start(
     if problems := check_files(files_of(plan), living_nodes()):
         raise ConfigurationError(problems)
     cluster = Cluster(plan, prepared.tools, hatchet_plan(settings))
-    [port] = [http.port] if front is None else free_ports(1)
+    host, port = (http.host, http.port) if front is None else (DEFAULT_HOST, free_ports(1)[0])
     ray_serve.start(
-        http_options={"host": http.host, "port": port, "access_log": False, "location": "HeadOnly"},
+        http_options={"host": host, "port": port, "access_log": False, "location": "HeadOnly"},
         logging_config=_quiet(settings.log.format),
     )
     cluster.wait_for_store()
     scheme, _, place = settings.store_url.partition("://")
     announce(f"store open: {scheme.partition('+')[0]}://{place.rpartition('@')[2]}")
-    hosts = () if front is None else (front.name,)
+    hosts = () if front is None else (front.name, *front.names)
     ray_serve.run(
-        ingress(plan, http, hosts, alone=front is not None, replicas=nodes),
+        ingress(plan, http, hosts, alone=front is not None, keys_required=not http.is_local, replicas=nodes),
         name="owlclaw",
         route_prefix="/",
     )
@@ -313,8 +320,10 @@ def _start(
     life.signals.only_note()
     life.signals.check()
     life.started.set()
-    PidFile(os.getpid(), http.url, SystemClock().now()).write(settings.data_dir)
-    announce(f"ready in {time.monotonic() - started:.1f} s: {http.url} (API document: {http.url}/docs)")
+    url = http.url if front is None else front.url
+    PidFile(os.getpid(), url, SystemClock().now()).write(settings.data_dir)
+    document = f"{url}/docs" if http.is_local else f"{url}/openapi.json"
+    announce(f"ready in {time.monotonic() - started:.1f} s: {url} (API document: {document})")
     _warm(prepared, cluster.warm_tools, cluster.warm_models, announce)
     return cluster
 
@@ -330,7 +339,18 @@ def _front(settings: Settings, life: ServerLifecycle) -> Front:
         else:
             logger.info("%s", what)
     at_once = max(1, http.bodies_limit_bytes // http.body_limit_bytes)
-    return Front(http.host, http.port, life.scratch, most_connections=possible.most, large_at_once=at_once)
+    certificate = read_certificate(http, SystemClock().now())
+    return Front(
+        http.host,
+        http.port,
+        life.scratch,
+        most_connections=possible.most,
+        large_at_once=at_once,
+        per_address=http.connections_per_address,
+        proxies=http.proxies,
+        certificate=certificate and partial(read_certificate, http),
+        names=(*http.allowed_hosts, *certificate.names) if certificate else (),
+    )
 
 
 def _make_environment(warm_workers: int, front: Front | None, *, json_logs: bool) -> dict[str, str]:

@@ -180,6 +180,7 @@ class Runtime:
         callbacks: CallbackRules | None = None,
         noted_heads: Callable[[], NotedHeads] = NotedHeads,
         keep_score: Callable[[Score], Awaitable[None]] = refuse_score,
+        keys_required: bool = False,
     ) -> None:
         self._cluster_of, self._mark_nodes = cluster_of, mark_nodes
         self._ring, self._noted_heads, self._keep_score = ring, noted_heads, keep_score
@@ -201,7 +202,7 @@ class Runtime:
             ids=ids,
         )
         self.inbox = WebhookInbox(sources, store=store, submissions=self._submissions, clock=clock, ids=ids)
-        self.authenticator = Authenticator(store, clock, ids)
+        self.authenticator = Authenticator(store, clock, ids, keys_required=keys_required)
         self.keys, self.tenants = AccessKeys(store, clock, ids), Tenants(store, clock, ids)
         self.outbox = WebhookOutbox(store, clock, ids)
         self.timetable = Timetable(store=store, dispatcher=dispatcher, definitions=definitions, clock=clock, ids=ids)
