@@ -122,10 +122,7 @@ backend large
 """
 
 logger = logging.getLogger(__name__)
-_OF_CLIENTS = {
-    400: ("malformed-request", "The request is not HTTP"),
-    408: ("headers-timeout", "The headers were not received in time"),
-}
+_NOT_READY = "runtime-unavailable", "The runtime is not ready"
 
 
 class Front:
@@ -355,7 +352,6 @@ class Front:
                         400,
                         f"It is no HTTP/1.1, or has more than {_HEADERS} headers or {_HEADER_BYTES // 1024} KiB of them",
                     ),
-                    (408, "The headers did not come within 30 seconds"),
                     (502, "The server process ended amid the request: whether it was carried out is not known"),
                     (
                         503,
@@ -385,8 +381,8 @@ def _in_url(host: str) -> str:
 
 def _error(status: int, detail: str) -> str:
     """Return the line that makes an error of HAProxy's own one of the API's."""
-    kind, title = _OF_CLIENTS.get(status, ("runtime-unavailable", "The runtime is not ready"))
+    kind, title = ("malformed-request", "The request is not HTTP") if status == HTTPStatus.BAD_REQUEST else _NOT_READY
     body = orjson.dumps({"type": TYPE_PREFIX + kind, "title": title, "status": status, "detail": detail}).decode()
-    sent = OF_DATA if status in _OF_CLIENTS else RETRY_AFTER | OF_DATA
+    sent = OF_DATA if status == HTTPStatus.BAD_REQUEST else RETRY_AFTER | OF_DATA
     headers = " ".join(f'hdr {name} "{value}"' for name, value in sent.items())
     return f"    http-error status {status} content-type {PROBLEM_JSON} string '{body}' {headers}"

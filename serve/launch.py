@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
 
@@ -31,7 +32,7 @@ from serve import ray_output
 from serve.connections import connections
 from serve.front import Front
 from serve.loopback import free_ports
-from serve.pid_file import NAME, PidFile
+from serve.pid_file import NAME, RAY_TOKEN, PidFile
 from serve.preflight import (
     PreparedServer,
     check_certificate,
@@ -192,6 +193,7 @@ class ServerLifecycle:
             self.front.give_up()
         end_descendants()
         (self._data_dir / NAME).unlink(missing_ok=True)
+        (self._data_dir / RAY_TOKEN).unlink(missing_ok=True)
         shutil.rmtree(self.scratch, ignore_errors=True)
         (self._data_dir / SCRATCH).unlink(missing_ok=True)
         logs = self._data_dir / LOGS
@@ -229,7 +231,8 @@ def _serve(prepared: PreparedServer, life: ServerLifecycle) -> int:
     grace = settings.shutdown.grace_seconds
     life.front = front = _front(settings, life) if settings.ray.address is None else None
     json_logs = settings.log.format == "json"
-    secrets = _make_environment(settings.tools.warm, front, json_logs=json_logs)
+    token = settings.data_dir / RAY_TOKEN
+    secrets = _make_environment(settings.tools.warm, front, token, json_logs=json_logs)
 
     import ray
     from ray import serve as ray_serve
@@ -348,14 +351,16 @@ def _front(settings: Settings, life: ServerLifecycle) -> Front:
         large_at_once=at_once,
         per_address=http.connections_per_address,
         proxies=http.proxies,
-        certificate=certificate and partial(read_certificate, http),
+        certificate=partial(read_certificate, http) if certificate else None,
         names=(*http.allowed_hosts, *certificate.names) if certificate else (),
     )
 
 
-def _make_environment(warm_workers: int, front: Front | None, *, json_logs: bool) -> dict[str, str]:
+def _make_environment(warm_workers: int, front: Front | None, token: Path, *, json_logs: bool) -> dict[str, str]:
     """Set the variables that Ray reads at its start, and remove secrets, which its processes would inherit and show.
 
+    A Ray of our own lets in whoever has its token: a new one, in the file `token` of this user, for Ray would leave one for ever in a
+    file that others can read.
     Return the secrets, which our processes get in another way. A Ray cluster that is already running has its own environment.
     """
     from actors.environment import attached_environment, ray_environment
@@ -372,7 +377,11 @@ def _make_environment(warm_workers: int, front: Front | None, *, json_logs: bool
     if front is not None:
         for name in secrets:
             del environment[name]
-        environment |= front.environment
+        environment.pop("RAY_AUTH_TOKEN", None)
+        token.unlink(missing_ok=True)
+        token.touch(0o600)
+        token.write_text(token_hex(32))
+        environment |= front.environment | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
     else:
         environment |= attached_environment(environment)
     environment |= ray_environment(warm_workers, alone=front is not None, json_logs=json_logs)

@@ -53,6 +53,18 @@ async def gate():
     await gate.store.close()
 
 
+async def test_where_others_reach_the_server_nobody_is_let_in_without_a_key_even_while_there_are_none(gate):
+    gate.authenticator = Authenticator(gate.store, gate.clock, gate.ids, keys_required=True)
+
+    assert not await gate.lets_in(None)
+    assert await gate.lets_in((await gate.keys.create(LOCAL, CI)).text)
+
+
+async def test_a_request_that_is_not_of_this_machine_needs_a_key_even_while_there_are_none(gate):
+    with pytest.raises(UnauthenticatedError):
+        await gate.authenticator.principal_of(None, local=False)
+
+
 async def test_nobody_needs_a_key_until_there_is_one_and_then_everybody_does_for_good(gate):
     assert await gate.authenticator.principal_of(None) is LOCAL
 
