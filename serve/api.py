@@ -25,9 +25,9 @@ from serve.approvals import ApprovalRoutes
 from serve.body_limit import BODIES_AT_ONCE, BodyLimit
 from serve.body_schemas import SCHEMAS, name_enums
 from serve.callbacks import CallbackRoutes
+from serve.client_address import ForwardedHeaders
 from serve.error_boundary import LastResort
 from serve.examples import EXAMPLES
-from serve.forwarded import ForwardedHeaders
 from serve.health import HealthProbes
 from serve.keys import KeyRoutes
 from serve.ledger import LedgerRoutes

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 from datetime import timedelta
 
 import pytest
@@ -58,6 +59,18 @@ async def test_where_others_reach_the_server_nobody_is_let_in_without_a_key_even
 
     assert not await gate.lets_in(None)
     assert await gate.lets_in((await gate.keys.create(LOCAL, CI)).text)
+
+
+async def test_both_secrets_of_a_key_are_compared_in_constant_time_whichever_it_is(gate, monkeypatch):
+    first = await gate.keys.create(LOCAL, CI)
+    second = await gate.keys.rotate(LOCAL, first.key.key_id, timedelta(hours=1))
+    compared, real = [], hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append((a, b)) or real(a, b))
+
+    for text in (first.text, second.text, make_secret(first.key.key_id)[0]):
+        compared.clear()
+        await gate.lets_in(text)
+        assert len(compared) == 2
 
 
 async def test_a_request_that_is_not_of_this_machine_needs_a_key_even_while_there_are_none(gate):

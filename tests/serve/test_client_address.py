@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serve.forwarded import ForwardedHeaders
+from serve.client_address import ForwardedHeaders
 
 PEER = "203.0.113.9"
 PROXY = "10.0.0.5"
