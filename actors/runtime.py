@@ -272,8 +272,8 @@ async def _probe(probe: Callable[[], Awaitable[object]]) -> str:
     return "ok"
 
 
-def ray_runtime(plan: RuntimePlan) -> Runtime:
-    """Return the runtime that a running root with this plan offers."""
+def ray_runtime(plan: RuntimePlan, *, keys_required: bool = False) -> Runtime:
+    """Return the runtime that a running root with this plan offers. `keys_required`: see Authenticator."""
     clock, ids = SystemClock(), RandomIds()
     keeper = KeeperClient(plan.namespace, rest=partial(clock.sleep, _REST_SECONDS), at_once=_COMMITS_AT_ONCE)
     dispatcher = DirectoryDispatcher(plan.namespace, clock, plan.placement.idle)
@@ -304,6 +304,7 @@ def ray_runtime(plan: RuntimePlan) -> Runtime:
         noted_heads=ChainHeadFolder(plan.data_dir).load,
         keep_score=_keep_score(plan),
         secrets=KeeperSecrets(plan.namespace),
+        keys_required=keys_required,
     )
 
 

@@ -31,6 +31,7 @@ from owlclaw_ray.configuration.server_location import (
     DEFAULT_HOST,
     DEFAULT_PORT,
     FILE_NAME,
+    is_loopback,
     read_settings_file,
     url_of,
 )
@@ -65,7 +66,10 @@ _STORE_DRIVERS = {
     "postgres": "postgresql+asyncpg",
     "postgresql": "postgresql+asyncpg",
 }
+_HTTP_FILES = ("tls_certificate", "tls_key")
 _TLS_FILES = ("tls_ca_file", "tls_cert_file", "tls_key_file")
+_HOST = re.compile(r"[A-Za-z0-9_.:-]+")
+_ORIGIN = re.compile(r"https?://(?:[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _PROVIDER = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _Where: TypeAlias = Callable[[Sequence[str | int]], str]
 """Tells where the setting at a path stands."""
@@ -83,21 +87,70 @@ class HttpSettings(Section):
     streams: Count = 10_000
     """How many event streams and triggers with `?wait=` may be open at once."""
     allowed_hosts: tuple[NonEmpty, ...] = ()
-    """By which names requests may call the server beside localhost and loopback addresses: those of a proxy in front of it."""
+    """By which names requests may call the server beside its own addresses: those of its certificate, or of a proxy in front of it."""
+    tls_certificate: Path | None = None
+    """In PEM, with the certificates between it and its authority behind it; None: the server speaks plain HTTP."""
+    tls_key: Path | None = None
+    """Its key, in PEM."""
+    proxies: tuple[NonEmpty, ...] = ()
+    """Networks of the proxies in front: what they say of a request's origin is believed, and nobody else's word."""
+    insecure: bool = False
+    """Whether others may reach the server by plain HTTP, and read keys on the way."""
+    cors_origins: tuple[NonEmpty, ...] = ()
+    """Whose pages may use the server, with a key, such as https://console.example.com."""
+    connections_per_address: Count = 512
+    """How many connections one address may have open at once; this machine and the proxies may have more."""
 
     @property
     def url(self) -> str:
         """Where programs on this machine reach it."""
-        return url_of(self.host, self.port)
+        return url_of(self.host, self.port, self.allowed_hosts[:1] if self.tls_certificate else None)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only programs on this machine reach it."""
+        return is_loopback(self.host)
 
     @field_validator("host")
     @classmethod
-    def _loopback(cls, host: str) -> str:
-        if not _is_loopback(host):
+    def _is_name_or_address(cls, host: str) -> str:
+        if not _HOST.fullmatch(host):
             raise ValueError(
-                f"is {host!r}, which others can reach, and there are no API keys yet", "use 127.0.0.1, ::1 or localhost"
+                f"is {host!r} (it must be an address of this machine, such as 127.0.0.1 or ::, or its name)"
             )
         return host
+
+    @field_validator("proxies")
+    @classmethod
+    def _networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
+        for each in networks:
+            try:
+                ipaddress.ip_network(each)
+            except ValueError as error:
+                raise ValueError(f"has {each!r}, which is no network: {error}") from None
+        return networks
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for each in origins:
+            if not _ORIGIN.fullmatch(each):
+                right = "write each as a browser does, such as https://console.example.com or http://localhost:3000"
+                raise ValueError(f"has {each!r}, which is no origin: {right}")
+        return origins
+
+    @model_validator(mode="after")
+    def _is_encrypted_for_others(self) -> Self:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            there, missing = ("tls_key", "tls_certificate") if self.tls_key else ("tls_certificate", "tls_key")
+            raise ValueError(f"has {there} without {missing}: set both, or none")
+        if not (self.is_local or self.tls_certificate or self.proxies or self.insecure):
+            raise ValueError(
+                f"listens at {self.host!r}, which others can reach, by plain HTTP, which others can read",
+                "set http.tls_certificate and http.tls_key; or http.proxies to the networks of the proxies in front that speak "
+                "HTTPS; or http.insecure to true on a network that you trust with the keys; or http.host to 127.0.0.1",
+            )
+        return self
 
 
 class ActorSettings(Section):
@@ -647,6 +700,7 @@ def _resolved(written: FileSettings, folder: Path) -> Settings:
     temp_dir = written.ray.temp_dir
     ray = written.ray.model_copy(update={"temp_dir": folder / temp_dir.expanduser()}) if temp_dir else written.ray
     files = {name: folder / path.expanduser() for name in _TLS_FILES if (path := getattr(written.hatchet, name))}
+    certificate = {name: folder / path.expanduser() for name in _HTTP_FILES if (path := getattr(written.http, name))}
     return Settings.model_construct(
         **{name: getattr(written, name) for name in FileSettings.model_fields}
         | {
@@ -660,6 +714,7 @@ def _resolved(written: FileSettings, folder: Path) -> Settings:
             "secrets": written.secrets.model_copy(update={"key_file": folder / key_file.expanduser()})
             if (key_file := written.secrets.key_file)
             else written.secrets,
+            "http": written.http.model_copy(update=certificate),
         }
     )
 
@@ -696,10 +751,11 @@ def _missing_folders(settings: Settings, where: _Where) -> Iterator[Problem]:
 
 
 def _missing_files(settings: Settings, where: _Where) -> Iterator[Problem]:
-    for name in _TLS_FILES:
-        path = getattr(settings.hatchet, name)
-        if path is not None and not path.is_file():
-            yield Problem(where(("hatchet", name)), f"{path} is no file", "name a file in PEM format")
+    for key, section, names in (("hatchet", settings.hatchet, _TLS_FILES), ("http", settings.http, _HTTP_FILES)):
+        for name in names:
+            path = getattr(section, name)
+            if path is not None and not path.is_file():
+                yield Problem(where((key, name)), f"{path} is no file", "name a file in PEM format")
 
 
 def _missing_variables(settings: Settings, environ: Mapping[str, str], where: _Where) -> Iterator[Problem]:
@@ -745,10 +801,3 @@ def _store_url(url: str, folder: Path) -> str:
     if driver.startswith("sqlite"):
         rest = f"/{folder / Path(rest.removeprefix('/')).expanduser()}"
     return f"{driver}://{rest}"
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -13,6 +13,7 @@ from owlclaw_ray.access.authentication import Authenticator
 from owlclaw_ray.domain.principal import Principal, PrincipalKind
 from owlclaw_ray.errors import OwlClawError, UnauthenticatedError
 from owlclaw_ray.ids import DEFAULT_TENANT
+from serve.origin_check import FOREIGN
 from serve.parameters import PRINCIPAL
 from serve.problems import problem_of
 from serve.resource import PUBLIC
@@ -45,7 +46,7 @@ class AccessGate:
             return
         try:
             key = _key_of(scope)
-            principal = await self._authenticator.principal_of(key)
+            principal = await self._authenticator.principal_of(key, local=FOREIGN not in scope)
             principal.require(operation.scope)
         except OwlClawError as error:
             path = scope["path"]

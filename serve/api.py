@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from pydantic import TypeAdapter
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -24,6 +25,7 @@ from serve.approvals import ApprovalRoutes
 from serve.body_limit import BODIES_AT_ONCE, BodyLimit
 from serve.body_schemas import SCHEMAS, name_enums
 from serve.callbacks import CallbackRoutes
+from serve.client_address import ForwardedHeaders
 from serve.error_boundary import LastResort
 from serve.examples import EXAMPLES
 from serve.health import HealthProbes
@@ -39,6 +41,7 @@ from serve.route_check import PathOperations, RouteCheck
 from serve.runs import RunRoutes
 from serve.schedules import ScheduleRoutes
 from serve.secrets import SecretRoutes
+from serve.security_headers import DOCS, SecurityHeaders
 from serve.streams import STREAMS, OpenRequestLimit
 from serve.tenants import TenantRoutes
 from serve.triggers import TriggerRoutes
@@ -50,7 +53,11 @@ CLIENT_CLOSED_REQUEST = 499
 DESCRIPTION = """Trigger agents, follow their runs, see what they remember, plan and did.
 
 Errors are `application/problem+json` (RFC 9457). A request that calls the server by a name that is not its own is answered 421, one of
-another origin's web page 403. This page loads its scripts from a CDN; without a network, read `/openapi.json`."""
+another origin's web page 403. This page loads its scripts from a CDN, and is there only while the server listens on loopback; read
+`/openapi.json` otherwise."""
+_CORS_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_CORS_HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "If-Match")
+_CORS_EXPOSED = ("ETag", "Location", "Retry-After")
 
 
 _SECURITY: JsonObject = {
@@ -87,6 +94,9 @@ def build_api(
     body_timeout_seconds: float = BODY_TIMEOUT_SECONDS,
     bodies_limit_bytes: int = BODIES_AT_ONCE,
     hosts: Collection[str] = (),
+    origins: Collection[str] = (),
+    proxies: Collection[str] | None = None,
+    is_local: bool = True,
     streams: int = STREAMS,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
 ) -> FastAPI:
@@ -94,8 +104,17 @@ def build_api(
 
     `clock` bounds `?wait=`. At most so many `streams` (event streams, and triggers with `?wait=`) are open at once; event streams send a
     comment every `keep_alive_seconds`. `hosts`: names that requests may call the server by, besides those of the loopback interface.
+    `origins`: whose pages may use it, with a key. `proxies`: see ForwardedHeaders. `is_local`: only this machine reaches it, and may see
+    its page of documentation.
     """
-    api = Api(title="OwlClaw", version=version("owlclaw-ray"), description=DESCRIPTION, redoc_url=None)
+    api = Api(
+        title="OwlClaw",
+        version=version("owlclaw-ray"),
+        description=DESCRIPTION,
+        docs_url=DOCS if is_local else None,
+        swagger_ui_oauth2_redirect_url=None,
+        redoc_url=None,
+    )
     places = OpenRequestLimit(streams)
     triggers = TriggerRoutes(runtime, clock, places)
     api.router.routes.insert(0, triggers.fast_route())
@@ -126,8 +145,18 @@ def build_api(
     api.add_middleware(BodyLimit, limit=body_limit_bytes, seconds=body_timeout_seconds, at_once=bodies_limit_bytes)
     api.add_middleware(RouteCheck)
     api.add_middleware(AccessGate, paths=paths, authenticator=runtime.authenticator)
-    api.add_middleware(OriginCheck, hosts=hosts)
+    if origins:
+        api.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=_CORS_METHODS,
+            allow_headers=_CORS_HEADERS,
+            expose_headers=_CORS_EXPOSED,
+        )
+    api.add_middleware(OriginCheck, hosts=hosts, origins=origins, addresses=not is_local)
     api.add_middleware(LastResort)
+    api.add_middleware(SecurityHeaders)
+    api.add_middleware(ForwardedHeaders, proxies=proxies)
     return api
 
 

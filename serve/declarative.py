@@ -15,6 +15,7 @@ import ray
 from pydantic import Field, ValidationError
 from ray import serve as ray_serve
 from ray.serve import Application
+from ray.serve.context import _get_global_client
 from ray.serve.schema import ApplicationStatus
 
 from actors.cluster import Cluster
@@ -24,7 +25,7 @@ from actors.runtime import PartsHealth
 from actors.secrets import take_over
 from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.section import NonEmpty, Section
-from owlclaw_ray.configuration.server_location import FILE_NAME
+from owlclaw_ray.configuration.server_location import DEFAULT_HOST, FILE_NAME, is_loopback
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import ConfigurationError, Problem, RetryableError, RuntimeUnavailableError
@@ -84,7 +85,21 @@ def application(args: JsonObject) -> Application:
         ray_actor_options={"num_cpus": 0},
     )(Steward).bind(plan, prepared.tools, str(path.parent), variables)
     nodes = len(living_nodes()) if ray.is_initialized() else 1
-    return ingress(plan, prepared.settings.http, alone=False, replicas=wanted.replicas, nodes=nodes, beside=[steward])
+    return ingress(
+        plan,
+        prepared.settings.http,
+        alone=False,
+        keys_required=not is_loopback(_serves_at()),
+        replicas=wanted.replicas,
+        nodes=nodes,
+        beside=[steward],
+    )
+
+
+def _serves_at() -> str:
+    """Return the address at which Serve's proxies listen."""
+    client = _get_global_client(raise_if_no_controller_running=False) if ray.is_initialized() else None
+    return DEFAULT_HOST if client is None else client.http_config.host or DEFAULT_HOST
 
 
 class Steward:

@@ -59,6 +59,7 @@ def ingress(
     hosts: Collection[str] = (),
     *,
     alone: bool,
+    keys_required: bool,
     replicas: int | None = 1,
     nodes: int = 1,
     beside: Collection[Application] = (),
@@ -66,7 +67,8 @@ def ingress(
     """Return the application to run with Serve. The replica builds the API itself, so only the plan travels.
 
     `hosts`: names by which requests may call the server beside those of the settings.
-    `alone`: this node is the whole cluster, and its replica keeps to the loopback interface.
+    `alone`: this node is the whole cluster, and its replica keeps to the loopback interface, behind our HAProxy.
+    `keys_required`: others than this machine may reach it.
     `replicas`: how many there are; None: one for each node of the cluster, also of those that join, of which there are `nodes` now.
     `beside`: what else the application consists of.
     """
@@ -82,12 +84,15 @@ def ingress(
             wait_for_keeper(plan.namespace)
         open_many_files(streams)
         return build_api(
-            ray_runtime(plan),
+            ray_runtime(plan, keys_required=keys_required),
             clock=SystemClock(),
             body_limit_bytes=http.body_limit_bytes,
             body_timeout_seconds=http.body_timeout_seconds,
             bodies_limit_bytes=http.bodies_limit_bytes,
-            hosts=(*http.allowed_hosts, *hosts),
+            hosts=(*http.allowed_hosts, http.host, *hosts),
+            origins=http.cors_origins,
+            proxies=http.proxies if alone else None,
+            is_local=not keys_required,
             streams=streams,
         )
 

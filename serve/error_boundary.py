@@ -32,7 +32,7 @@ class LastResort:
         try:
             await self._app(scope, receive, watched_send)
         except Exception:
-            logger.exception("%s %s failed", scope["method"], scope["path"])
+            logger.exception("%s %s of %s failed", scope["method"], scope["path"], (scope.get("client") or ["?"])[0])
             if started:
                 raise
             await unexpected().response(scope["path"])(scope, receive, send)

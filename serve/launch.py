@@ -13,12 +13,15 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout, suppress
+from functools import partial
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, NoReturn
 from urllib.parse import urlsplit
 
 from actors.json_lines import json_line
 from owlclaw_ray.configuration.own_variables import OWN_VARIABLES
+from owlclaw_ray.configuration.server_location import DEFAULT_HOST
 from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.access_key import KEY_VARIABLE
 from owlclaw_ray.domain.endpoint import RealModel
@@ -30,10 +33,12 @@ from serve import ray_output
 from serve.connections import connections
 from serve.front import Front
 from serve.loopback import free_ports
-from serve.pid_file import NAME, PidFile
+from serve.pid_file import NAME, RAY_TOKEN, PidFile
 from serve.preflight import (
     PreparedServer,
+    check_certificate,
     check_data_dir,
+    check_keys,
     check_port,
     check_ray,
     check_store,
@@ -43,6 +48,7 @@ from serve.preflight import (
 from serve.processes import adopt_orphans, end_descendants
 from serve.ray_watch import RayWatch
 from serve.shutdown import StopSignals, StopStep, run_stop_steps
+from serve.tls import read_certificate
 from serve.tool_advice import added
 
 if TYPE_CHECKING:
@@ -101,8 +107,10 @@ def _run(prepared: PreparedServer, announce: Announce) -> int:
     with exclusive_data_dir(data_dir):
         check_port(prepared.settings)
         check_ray(prepared.settings)
-        if said := check_store(prepared.settings):
-            announce(said)
+        for said in (check_certificate(prepared.settings), check_store(prepared.settings)):
+            if said:
+                announce(said)
+        check_keys(prepared.settings)
         _tell_findings(prepared, announce)
         scratch = _new_scratch(data_dir)
         stdout = sys.stdout
@@ -186,6 +194,7 @@ class ServerLifecycle:
             self.front.give_up()
         end_descendants()
         (self._data_dir / NAME).unlink(missing_ok=True)
+        (self._data_dir / RAY_TOKEN).unlink(missing_ok=True)
         shutil.rmtree(self.scratch, ignore_errors=True)
         (self._data_dir / SCRATCH).unlink(missing_ok=True)
         logs = self._data_dir / LOGS
@@ -223,7 +232,8 @@ def _serve(prepared: PreparedServer, life: ServerLifecycle) -> int:
     grace = settings.shutdown.grace_seconds
     life.front = front = _front(settings, life) if settings.ray.address is None else None
     json_logs = settings.log.format == "json"
-    secrets = _make_environment(settings.tools.warm, front, json_logs=json_logs)
+    token = settings.data_dir / RAY_TOKEN
+    secrets = _make_environment(settings.tools.warm, front, token, json_logs=json_logs)
 
     import ray
     from ray import serve as ray_serve
@@ -293,17 +303,25 @@ def _start(
     if problems := check_files(files_of(plan), living_nodes()):
         raise ConfigurationError(problems)
     cluster = Cluster(plan, prepared.tools, hatchet_plan(settings), entrusted_of(settings, prepared.master_keys))
-    [port] = [http.port] if front is None else free_ports(1)
+    host, port = (http.host, http.port) if front is None else (DEFAULT_HOST, free_ports(1)[0])
     ray_serve.start(
-        http_options={"host": http.host, "port": port, "access_log": False, "location": "HeadOnly"},
+        http_options={"host": host, "port": port, "access_log": False, "location": "HeadOnly"},
         logging_config=_quiet(settings.log.format),
     )
     cluster.wait_for_store()
     scheme, _, place = settings.store_url.partition("://")
     announce(f"store open: {scheme.partition('+')[0]}://{place.rpartition('@')[2]}")
-    hosts = () if front is None else (front.name,)
+    hosts = () if front is None else (front.name, *front.names)
     ray_serve.run(
-        ingress(plan, http, hosts, alone=front is not None, replicas=1 if front is not None else None, nodes=nodes),
+        ingress(
+            plan,
+            http,
+            hosts,
+            alone=front is not None,
+            keys_required=not http.is_local,
+            replicas=1 if front is not None else None,
+            nodes=nodes,
+        ),
         name="owlclaw",
         route_prefix="/",
     )
@@ -314,8 +332,10 @@ def _start(
     life.signals.only_note()
     life.signals.check()
     life.started.set()
-    PidFile(os.getpid(), http.url, SystemClock().now()).write(settings.data_dir)
-    announce(f"ready in {time.monotonic() - started:.1f} s: {http.url} (API document: {http.url}/docs)")
+    url = http.url if front is None else front.url
+    PidFile(os.getpid(), url, SystemClock().now()).write(settings.data_dir)
+    document = f"{url}/docs" if http.is_local else f"{url}/openapi.json"
+    announce(f"ready in {time.monotonic() - started:.1f} s: {url} (API document: {document})")
     _warm(prepared, cluster.warm_tools, cluster.warm_models, announce)
     return cluster
 
@@ -331,12 +351,25 @@ def _front(settings: Settings, life: ServerLifecycle) -> Front:
         else:
             logger.info("%s", what)
     at_once = max(1, http.bodies_limit_bytes // http.body_limit_bytes)
-    return Front(http.host, http.port, life.scratch, most_connections=possible.most, large_at_once=at_once)
+    certificate = read_certificate(http, SystemClock().now())
+    return Front(
+        http.host,
+        http.port,
+        life.scratch,
+        most_connections=possible.most,
+        large_at_once=at_once,
+        per_address=http.connections_per_address,
+        proxies=http.proxies,
+        certificate=partial(read_certificate, http) if certificate else None,
+        names=(*http.allowed_hosts, *certificate.names) if certificate else (),
+    )
 
 
-def _make_environment(warm_workers: int, front: Front | None, *, json_logs: bool) -> dict[str, str]:
+def _make_environment(warm_workers: int, front: Front | None, token: Path, *, json_logs: bool) -> dict[str, str]:
     """Set the variables that Ray reads at its start, and remove secrets, which its processes would inherit and show.
 
+    A Ray of our own lets in whoever has its token: a new one, in the file `token` of this user, for Ray would leave one for ever in a
+    file that others can read.
     Return the secrets, which our processes get in another way. A Ray cluster that is already running has its own environment.
     """
     from actors.environment import attached_environment, ray_environment
@@ -354,7 +387,11 @@ def _make_environment(warm_workers: int, front: Front | None, *, json_logs: bool
     if front is not None:
         for name in secrets:
             del environment[name]
-        environment |= front.environment
+        environment.pop("RAY_AUTH_TOKEN", None)
+        token.unlink(missing_ok=True)
+        token.touch(0o600)
+        token.write_text(token_hex(32))
+        environment |= front.environment | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
     else:
         environment |= attached_environment(environment)
     environment |= ray_environment(warm_workers, alone=front is not None, json_logs=json_logs)

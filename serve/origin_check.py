@@ -2,6 +2,7 @@
 
 A page can send requests to 127.0.0.1 from its visitor's browser, and by DNS rebinding (its own name, resolved to 127.0.0.1) read the
 answers too. Browsers say where such requests come from: in `Host`, `Origin` and `Sec-Fetch-Site`, which pages cannot forge.
+Origins that the settings name may use the server, but never as somebody without a key.
 """
 
 from __future__ import annotations
@@ -13,20 +14,29 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from owlclaw_ray.configuration.server_location import is_loopback
 from serve.problems import ProblemDetails
 
 _OWN_SITES = {"", "same-origin", "none"}
+FOREIGN = "owlclaw.foreign"
+"""In the ASGI scope: the request may come from another machine, or from a page of another origin."""
 _REMEMBERED = 64
 """Hosts in the cache: most requests name the same."""
 
 
 class OriginCheck:
-    """ASGI middleware: another `Host` than a loopback name or one of `hosts` is answered 421, another origin 403."""
+    """ASGI middleware: another `Host` than a loopback name or one of `hosts` is answered 421, another origin than one of `origins` 403.
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
-        self._app = app
-        self._hosts = frozenset({"localhost", *(host.lower() for host in hosts)})
-        self._is_own = lru_cache(_REMEMBERED)(self._names_this_server)
+    With `addresses` every IP address is right as a host: names can be made to lead here by whoever owns them, addresses cannot.
+    Requests of those origins, by other hosts than loopback ones, and of clients elsewhere are marked as FOREIGN.
+    """
+
+    def __init__(
+        self, app: ASGIApp, hosts: Collection[str], origins: Collection[str] = (), *, addresses: bool = False
+    ) -> None:
+        self._app, self._origins, self._addresses = app, frozenset(origins), addresses
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._kind_of = lru_cache(_REMEMBERED)(self._named)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
@@ -45,25 +55,42 @@ class OriginCheck:
                     origin = value.decode("latin-1")
                 case b"sec-fetch-site":
                     site = value.decode("latin-1").lower()
-        if host and not self._is_own(host):
+        local, own = self._kind_of(host) if host else (True, True)
+        if not own:
             detail = (
                 f"this server is not {host!r}: ask it by a loopback address, or name the host under http.allowed_hosts in "
                 "owlclaw.yaml if a proxy in front of it is known by that name"
             )
             return ProblemDetails(421, "misdirected-request", "The request is for another host", detail)
+        listed = origin.lower() in self._origins
+        if listed or not local or not _is_here(scope):
+            scope[FOREIGN] = True
+        if listed:
+            return None
         if (origin and origin.lower().partition("://")[2] != host.lower()) or site not in _OWN_SITES:
             detail = f"pages of {origin or 'other sites'} must not use this server"
             return ProblemDetails(403, "foreign-origin", "Requests of other origins are refused", detail)
         return None
 
-    def _names_this_server(self, host: str) -> bool:
+    def _named(self, host: str) -> tuple[bool, bool]:
+        """Return whether a host is a loopback name, and whether it is a right one."""
         try:
             name = (urlsplit(f"//{host}").hostname or "").lower()
         except ValueError:
-            return False
-        if name in self._hosts:
-            return True
-        try:
-            return ipaddress.ip_address(name).is_loopback
-        except ValueError:
-            return False
+            return False, False
+        if is_loopback(name):
+            return True, True
+        return False, name in self._hosts or (self._addresses and _is_address(name))
+
+
+def _is_here(scope: Scope) -> bool:
+    client = scope.get("client")
+    return client is None or not _is_address(client[0]) or is_loopback(client[0])
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

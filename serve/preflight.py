@@ -1,7 +1,8 @@
-"""The checks before Ray starts: settings, application, definitions, port, data folder."""
+"""The checks before Ray starts: settings, application, definitions, port, certificate, keys, data folder."""
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import socket
@@ -20,6 +21,7 @@ from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.domain.tracing import TracingOptions
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem, StoreUnavailableError
+from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.own_packages import namesakes
 from owlclaw_ray.secrets.keyring import written_keys
 from owlclaw_ray.settings import Settings, load_runtime_settings
@@ -179,6 +181,40 @@ def check_port(settings: Settings) -> None:
             fix = "stop what listens there (owlclaw down, if it is a runtime of this folder), or set OWLCLAW_HTTP__PORT"
             what = f"{http.host}:{http.port} cannot be listened on: {error.strerror}"
             raise ConfigurationError([Problem("http.port", what, fix)]) from error
+
+
+def check_certificate(settings: Settings) -> str:
+    """Return a warning if the certificate expires soon; raise ConfigurationError if it cannot be used."""
+    from serve.tls import read_certificate
+
+    now = SystemClock().now()
+    if settings.http.tls_certificate is not None and settings.ray.address is not None:
+        what = "is set, and on a cluster Ray Serve's own proxy listens, which has no TLS"
+        fix = "remove it, put a proxy that speaks HTTPS in front, and name its network in http.proxies"
+        raise ConfigurationError([Problem("http.tls_certificate", what, fix)])
+    certificate = read_certificate(settings.http, now)
+    warning = certificate.warning(now) if certificate is not None else ""
+    return f"warning: http.tls_certificate: {settings.http.tls_certificate} {warning}" if warning else ""
+
+
+def check_keys(settings: Settings) -> None:
+    """Raise ConfigurationError if others can reach the server, and nobody has a key yet. The store must be there."""
+    if not settings.http.is_local and not asyncio.run(_is_access_controlled(settings.store_url)):
+        what = f"is {settings.http.host!r}, which others can reach, and there are no keys yet"
+        fix = "make the first key with: owlclaw keys create --first, or use 127.0.0.1"
+        raise ConfigurationError([Problem("http.host", what, fix)])
+
+
+async def _is_access_controlled(store_url: str) -> bool:
+    from owlclaw_ray.ids import RandomIds
+    from owlclaw_ray.store.queries import IsAccessControlled
+    from owlclaw_ray.store.sql.factory import open_store
+
+    store = await open_store(store_url, writer=RandomIds().make("preflight"))
+    try:
+        return await store.read(IsAccessControlled())
+    finally:
+        await store.close()
 
 
 def check_ray(settings: Settings) -> None:

@@ -194,9 +194,42 @@ fallback: gpt-5
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])
-def test_addresses_that_others_reach_are_refused_for_now(tmp_path, host):
-    (problem,) = problems_of(tmp_path, OWLCLAW_HTTP__HOST=host)
-    assert problem.startswith(f"OWLCLAW_HTTP__HOST: is '{host}', which others can reach, and there are no API keys yet")
+def test_addresses_that_others_reach_take_tls_a_proxy_or_the_word_that_it_is_insecure(tmp_path, host):
+    (problem,) = problems_of(tmp_path, f"http:\n  host: '{host}'\n")
+    assert f"listens at '{host}', which others can reach, by plain HTTP" in problem
+    for way in ("tls_certificate: a.pem, tls_key: b.pem", "proxies: [10.0.0.0/8]", "insecure: true"):
+        (tmp_path / "owlclaw.yaml").write_text(f"http: {{host: '{host}', {way}}}\n")
+        found = load_settings(tmp_path, {}).http
+        assert (found.host, found.is_local) == (host, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("host: 'a b'", "is 'a b' (it must be an address of this machine"),
+        ("tls_key: b.pem", "has tls_key without tls_certificate: set both, or none"),
+        ("proxies: [10.0.0.1/8]", "has '10.0.0.1/8', which is no network"),
+        ("cors_origins: ['*']", "has '*', which is no origin"),
+        ("cors_origins: ['https://a.example/']", "has 'https://a.example/', which is no origin"),
+        ("connections_per_address: 0", "is 0"),
+    ],
+)
+def test_what_is_wrong_about_the_network_is_said(tmp_path, text, problem):
+    (said,) = problems_of(tmp_path, f"http: {{{text}}}\n")
+    assert problem in said
+
+
+def test_files_of_the_certificate_are_in_the_folder_and_must_be_there(tmp_path):
+    text = "http: {tls_certificate: a.pem, tls_key: b.pem, allowed_hosts: [agents.example.com]}\n"
+    (tmp_path / "owlclaw.yaml").write_text(text)
+    found = load_settings(tmp_path, {}).http
+    assert (found.tls_certificate, found.tls_key) == (tmp_path / "a.pem", tmp_path / "b.pem")
+    assert (found.url, found.is_local) == ("https://agents.example.com:8700", True)
+    with pytest.raises(ConfigurationError) as error:
+        load_runtime_settings(tmp_path, {})
+    assert [each.what for each in error.value.problems] == [
+        f"{tmp_path / name} is no file" for name in ("a.pem", "b.pem")
+    ]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.9.9.9"])
@@ -229,7 +262,8 @@ def test_a_section_that_is_no_mapping_is_reported_even_when_the_environment_sets
     (problem,) = problems_of(tmp_path, "http: fast\n", OWLCLAW_HTTP__PORT="1")
     assert problem.startswith(
         "owlclaw.yaml:1: http: is 'fast' (it must be a mapping with: "
-        "allowed_hosts, bodies_limit_bytes, body_limit_bytes, body_timeout_seconds, host, port, streams)"
+        "allowed_hosts, bodies_limit_bytes, body_limit_bytes, body_timeout_seconds, connections_per_address, cors_origins, "
+        "host, insecure, port, proxies, streams, tls_certificate, tls_key)"
     )
 
 

@@ -43,10 +43,13 @@ class _Answer(Struct, frozen=True):
 
 
 class Authenticator:
-    """Tells principals by their keys, and by having none while nobody has one."""
+    """Tells principals by their keys, and by having none while nobody has one.
 
-    def __init__(self, store: Store, clock: Clock, ids: IdSource) -> None:
-        self._store, self._clock, self._ids = store, clock, ids
+    With `keys_required` nobody is let in without one, even while there are none: others than this machine reach the server.
+    """
+
+    def __init__(self, store: Store, clock: Clock, ids: IdSource, *, keys_required: bool = False) -> None:
+        self._store, self._clock, self._ids, self._keys_required = store, clock, ids, keys_required
         self._answers: OrderedDict[bytes, _Answer] = OrderedDict()
         self._asked: dict[bytes, asyncio.Task[_Answer]] = {}
         self._open_since: float | None = None
@@ -57,13 +60,13 @@ class Authenticator:
         self._watching: asyncio.Task[None] | None = None
         self._behind: set[asyncio.Task[Any]] = set()
 
-    async def principal_of(self, key: str | None) -> Principal:
-        """Return who has the key, or LOCAL for nobody's as long as there are none.
+    async def principal_of(self, key: str | None, *, local: bool = True) -> Principal:
+        """Return who has the key, or LOCAL for nobody's as long as there are none, if the request is `local`: of this machine alone.
 
         Raises UnauthenticatedError, and StoreUnavailableError when nobody knows.
         """
         if key is None:
-            if await self._is_open():
+            if local and not self._keys_required and await self._is_open():
                 return LOCAL
             raise UnauthenticatedError(_NO_KEY)
         digest = hashlib.sha256(key.encode()).digest()

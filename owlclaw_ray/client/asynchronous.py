@@ -75,7 +75,9 @@ class Client:
             timeout=timeout,
             transport=transport,
             # over plain HTTP no certificate is met: a context without authorities saves the time to load the world's
-            verify=urlsplit(url).scheme != "http" or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            if urlsplit(url).scheme == "http"
+            else httpx.create_ssl_context(),  # SSL_CERT_FILE counts for this machine, too
             trust_env=urlsplit(url).hostname not in _LOOPBACK,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -50,14 +51,32 @@ def find_runtime(folder: Path, environ: Mapping[str, str]) -> ServerLocation:
             problems.append(Problem(where, f"is {value!r}", f"it must be {wanted}"))
     if problems:
         raise ConfigurationError(problems)
-    return ServerLocation(
-        url_of(str(found["http", "host"]), int(found["http", "port"])), folder / Path(found["data_dir",]).expanduser()
-    )
+    _, certificate = _written(("http", "tls_certificate"), document, environ)
+    url = url_of(str(found["http", "host"]), int(found["http", "port"]), () if certificate else None)
+    return ServerLocation(url, folder / Path(found["data_dir",]).expanduser())
 
 
-def url_of(host: str, port: int) -> str:
-    """Return where programs on this machine reach a server."""
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def url_of(host: str, port: int, names: Sequence[str] | None = None) -> str:
+    """Return where programs on this machine reach a server that listens at an address, all addresses included.
+
+    `names`: under TLS, what the server is called by, the best first; None for plain HTTP.
+    """
+    scheme, name = ("http", "") if names is None else ("https", next(iter(names), ""))
+    name = name or reached_at(host)
+    return f"{scheme}://[{name}]:{port}" if ":" in name else f"{scheme}://{name}:{port}"
+
+
+def reached_at(host: str) -> str:
+    """Return an address at which programs on this machine reach what listens at one, or at all of them."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - nothing is bound here
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only programs on this machine reach what listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def read_settings_file(path: Path) -> YamlDocument:

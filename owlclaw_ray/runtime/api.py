@@ -182,6 +182,7 @@ class Runtime:
         noted_heads: Callable[[], NotedHeads] = NotedHeads,
         keep_score: Callable[[Score], Awaitable[None]] = refuse_score,
         secrets: SecretKeeper,
+        keys_required: bool = False,
     ) -> None:
         self._cluster_of, self._mark_nodes = cluster_of, mark_nodes
         self._ring, self._noted_heads, self._keep_score = ring, noted_heads, keep_score
@@ -203,7 +204,7 @@ class Runtime:
             ids=ids,
         )
         self.inbox = WebhookInbox(sources, store=store, submissions=self._submissions, clock=clock, ids=ids)
-        self.authenticator = Authenticator(store, clock, ids)
+        self.authenticator = Authenticator(store, clock, ids, keys_required=keys_required)
         self.keys = AccessKeys(store, clock, ids, made=self.authenticator.close)
         self.tenants = Tenants(store, clock, ids, made=self.authenticator.close)
         self.outbox = WebhookOutbox(store, clock, ids)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from owlclaw_ray.counting import counted
-from serve.cli.connection import HERE, FolderOption, UrlOption, connect
+from serve.cli.connection import HERE, FolderOption, UrlOption, connect, environment
 from serve.cli.output import complain
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ def drain(
     if here:
         if node is not None:
             raise typer.BadParameter("with --here it is this machine: name no other", param_hint="NODE")
-        _drain_here(timeout, undo=undo)
+        _drain_here(folder, timeout, undo=undo)
         return
     with connect(url, folder) as client:
         marked = (client.undrain if undo else client.drain)(node or "all")["nodes"]
@@ -107,8 +109,15 @@ def _nobody(why: str, *, undo: bool) -> None:
     typer.echo(f"{why}: there is nothing to drain")
 
 
-def _drain_here(timeout: float, *, undo: bool) -> None:
+def _drain_here(folder: Path, timeout: float, *, undo: bool) -> None:
     """Ask the Directory through Ray. Without one there is nothing to drain: the machine may be stopped; but nothing can be undone."""
+    from owlclaw_ray.configuration.server_location import find_runtime
+    from serve.pid_file import RAY_TOKEN
+
+    token = find_runtime(folder, environment()).data_dir / RAY_TOKEN
+    if token.is_file():
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}  # noqa: TID251 - before Ray is imported
+
     import ray
 
     from actors.cluster import NAMESPACE

@@ -78,6 +78,7 @@ def check_project(folder: Path, environ: Mapping[str, str], *, probed: bool = Fa
         yield warn("data_dir", f"other users can enter {settings.data_dir} ({rights})", fix)
     yield from _store(settings)
     yield _port(settings)
+    yield from _certificate(settings)
     yield from _standby(settings)
 
 
@@ -398,6 +399,26 @@ def _standby(settings: Settings) -> Iterator[CheckFinding]:
                 health = client.health()
             if health["standby"]:
                 yield ok("lease", f"the runtime stands by: {health['holder']} runs the agents of the store")
+
+
+def _certificate(settings: Settings) -> Iterator[CheckFinding]:
+    """Yield what is wrong with the certificate, or when it expires."""
+    from owlclaw_ray.kernel.system_clock import SystemClock
+    from serve.tls import read_certificate
+
+    now = SystemClock().now()
+    try:
+        found = read_certificate(settings.http, now)
+    except ConfigurationError as error:
+        yield from failures("certificate", error)
+        return
+    if found is None:
+        return
+    if warning := found.warning(now):
+        fix = f"renew {settings.http.tls_certificate} and its key; a runtime that runs takes them up without a restart"
+        yield warn("certificate", warning, fix)
+    else:
+        yield ok("certificate", f"valid until {found.expires:%Y-%m-%d} for {', '.join(found.names) or 'no name'}")
 
 
 def _port(settings: Settings) -> CheckFinding:

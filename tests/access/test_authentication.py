@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 from datetime import timedelta
 
 import pytest
@@ -51,6 +52,30 @@ async def gate():
     gate = Gate()
     yield gate
     await gate.store.close()
+
+
+async def test_where_others_reach_the_server_nobody_is_let_in_without_a_key_even_while_there_are_none(gate):
+    gate.authenticator = Authenticator(gate.store, gate.clock, gate.ids, keys_required=True)
+
+    assert not await gate.lets_in(None)
+    assert await gate.lets_in((await gate.keys.create(LOCAL, CI)).text)
+
+
+async def test_both_secrets_of_a_key_are_compared_in_constant_time_whichever_it_is(gate, monkeypatch):
+    first = await gate.keys.create(LOCAL, CI)
+    second = await gate.keys.rotate(LOCAL, first.key.key_id, 3_600)
+    compared, real = [], hmac.compare_digest
+    monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append((a, b)) or real(a, b))
+
+    for text in (first.text, second.text, make_secret(first.key.key_id, lambda size: b"\1" * size)[0]):
+        compared.clear()
+        await gate.lets_in(text)
+        assert len(compared) == 2
+
+
+async def test_a_request_that_is_not_of_this_machine_needs_a_key_even_while_there_are_none(gate):
+    with pytest.raises(UnauthenticatedError):
+        await gate.authenticator.principal_of(None, local=False)
 
 
 async def test_nobody_needs_a_key_until_there_is_one_and_then_everybody_does_for_good(gate):

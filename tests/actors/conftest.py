@@ -213,7 +213,9 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     [port] = free_ports(1)
     ray_serve.start(http_options={"host": "127.0.0.1", "port": port, "access_log": False})
     cluster.wait_for_store()
-    ray_serve.run(ingress(plan, HttpSettings(), [FRONT.name], alone=True), name="owlclaw", route_prefix="/")
+    ray_serve.run(
+        ingress(plan, HttpSettings(), [FRONT.name], alone=True, keys_required=False), name="owlclaw", route_prefix="/"
+    )
     cluster.wait_for_agents()
     FRONT.wait_until_served(60)
     with SyncClient(FRONT.url, timeout=120) as client:

@@ -183,9 +183,9 @@ def test_the_api_answers_to_the_names_by_which_it_is_asked():
 
     check = OriginCheck(SimpleNamespace(), hosts)
 
-    assert check._names_this_server(asked)
-    assert check._names_this_server("owlclaw-serve-svc:8000")
-    assert not check._names_this_server("elsewhere:8000")
+    assert check._named(asked)[1]
+    assert check._named("owlclaw-serve-svc:8000")[1]
+    assert not check._named("elsewhere:8000")[1]
 
 
 def test_only_the_cluster_the_operator_and_named_clients_reach_it_and_names_are_found():

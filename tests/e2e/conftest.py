@@ -65,6 +65,8 @@ class Installation:
             "shutdown": {"grace_seconds": 10},
         }
         (folder / "owlclaw.yaml").write_text(yaml.safe_dump(settings))
+        self.variables: dict[str, str] = {}
+        """Of its environment, beside those of everybody."""
         self.process: subprocess.Popen[str] | None = None
         self.said: list[str] = []
 
@@ -84,7 +86,7 @@ class Installation:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=_environment(),
+            env=_environment() | self.variables,
             start_new_session=True,
         )
         assert self.process.stdout is not None
@@ -132,7 +134,7 @@ class Installation:
         """Run another command in the folder and return what it printed; raises CalledProcessError."""
         command = [sys.executable, "-m", "serve.cli", *arguments]
         return subprocess.run(
-            command, cwd=self.folder, capture_output=True, text=True, env=_environment(), check=True
+            command, cwd=self.folder, capture_output=True, text=True, env=_environment() | self.variables, check=True
         ).stdout
 
     def client(self) -> SyncClient:

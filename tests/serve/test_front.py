@@ -72,8 +72,8 @@ def serving(handler, host, port):
         thread.join()
 
 
-def host_of(front):
-    return front._host
+BEHIND = "127.0.0.1"
+"""Where the server process listens, wherever HAProxy does."""
 
 
 def eventually(condition):
@@ -111,7 +111,7 @@ def test_while_no_server_process_is_there_every_path_is_answered_with_503_and_wh
 def test_a_server_process_is_found_on_any_of_the_ports(front):
     front.start()
     for port in (front.ports[0], front.ports[-1]):
-        with server(host_of(front), port, front.name):
+        with server(BEHIND, port, front.name):
             front.wait_until_served(GENEROUS)
             assert answer(front) == 200
         eventually(lambda: answer(front) == 503)
@@ -122,8 +122,8 @@ def test_a_server_process_is_found_on_any_of_the_ports(front):
 def test_the_server_process_of_another_runtime_is_not_taken_for_ours(front):
     front.start()
     with (
-        server(host_of(front), front.ports[0], said="theirs"),
-        server(host_of(front), front.ports[1], front.name, said="ours"),
+        server(BEHIND, front.ports[0], said="theirs"),
+        server(BEHIND, front.ports[1], front.name, said="ours"),
     ):
         front.wait_until_served(GENEROUS)
         assert {httpx.get(f"{front.url}/").text for _ in range(50)} == {"ours"}
@@ -131,7 +131,7 @@ def test_the_server_process_of_another_runtime_is_not_taken_for_ours(front):
 
 def test_a_killed_haproxy_is_back_and_never_says_that_a_path_does_not_exist(front):
     front.start()
-    with server(host_of(front), front.ports[2], front.name):
+    with server(BEHIND, front.ports[2], front.name):
         front.wait_until_served(GENEROUS)
         for _ in range(3):
             before = front._process
@@ -144,7 +144,7 @@ def test_a_stopped_haproxy_is_killed_and_replaced(front, monkeypatch):
     monkeypatch.setattr(front_module, "_CHECK_INTERVAL", 0.1)
     monkeypatch.setattr(front_module, "_TIMEOUT_SECONDS", 1.0)
     front.start()
-    with server(host_of(front), front.ports[2], front.name):
+    with server(BEHIND, front.ports[2], front.name):
         front.wait_until_served(GENEROUS)
         before = front._process
 
@@ -166,7 +166,7 @@ def test_a_haproxy_that_is_given_up_is_not_started_again(front):
 
 
 def test_a_port_that_is_taken_is_said(front):
-    with server(host_of(front), front._port), pytest.raises(RuntimeUnavailableError, match="Address already in use"):
+    with server(front._host, front._port), pytest.raises(RuntimeUnavailableError, match="Address already in use"):
         front.start()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from urllib.parse import urlencode
 
 import httpx
@@ -92,6 +93,13 @@ async def test_integers_of_64_bits_stay_what_they_are(http, number):
     accepted = await http.post(TRIGGERS, content=f'{{"payload": {number}}}')
 
     assert f'"payload":{number}' in (await http.get(accepted.headers["location"])).text
+
+
+@pytest.mark.parametrize("path", [TRIGGERS, "/v1/triggers:batch"])
+async def test_a_body_that_is_compressed_is_not_unpacked(http, path):
+    response = await http.post(path, content=gzip.compress(b'{"payload": 1}'), headers={"Content-Encoding": "gzip"})
+
+    assert (response.status_code, response.json()["type"]) == (400, "urn:owlclaw:problem:malformed-json")
 
 
 async def test_of_two_fields_of_one_name_the_last_counts(http):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from owlclaw_ray.access.keys import KeyRequest
+from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.kernel.system_clock import SystemClock
 from serve.api import build_api
 
@@ -70,10 +72,39 @@ async def test_programs_on_this_machine_and_the_servers_own_pages_are_answered(h
     assert response.status_code == 202
 
 
-async def test_a_proxy_in_front_is_known_by_the_names_that_settings_give_it(runtime):
-    api = build_api(runtime, clock=SystemClock(), body_limit_bytes=1_000, hosts=("Agents.Example.com",))
-    transport = httpx.ASGITransport(api)
+@pytest.fixture
+async def ask(runtime):
+    """Ask an API that has been made with these options."""
 
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-        assert (await http.get("/v1/runs", headers={"Host": "agents.example.com"})).status_code == 200
-        assert (await http.get("/v1/runs", headers={"Host": "example.com"})).status_code == 421
+    async def ask(host, path="/v1/runs", client=("127.0.0.1", 1), key=None, **options):
+        api = build_api(runtime, clock=SystemClock(), body_limit_bytes=1_000, **options)
+        transport = httpx.ASGITransport(api, client=client)
+        headers = {"Host": host} | ({} if key is None else {"Authorization": f"Bearer {key}"})
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            return (await http.get(path, headers=headers)).status_code
+
+    return ask
+
+
+async def test_a_proxy_in_front_is_known_by_the_names_that_settings_give_it(runtime, ask):
+    hosts, key = ("Agents.Example.com",), (await runtime.keys.create(LOCAL, KeyRequest("ci", ("viewer",)))).text
+
+    assert await ask("agents.example.com", key=key, hosts=hosts) == 200
+    assert await ask("example.com", key=key, hosts=hosts) == 421
+
+
+async def test_without_any_key_only_this_machine_itself_is_let_in(ask):
+    hosts = ("agents.example.com",)
+
+    assert await ask("localhost", hosts=hosts) == 200
+    assert await ask("agents.example.com", hosts=hosts) == 401
+    assert await ask("localhost", client=("10.0.0.7", 1), hosts=hosts) == 401
+    assert await ask("agents.example.com", "/healthz", hosts=hosts) == 200
+
+
+async def test_a_server_that_others_reach_may_be_called_by_any_address_but_by_no_other_name(ask):
+    assert [await ask(host, "/healthz", is_local=False) for host in ("10.0.0.1:8700", "[fd00::1]", "evil.example")] == [
+        200,
+        200,
+        421,
+    ]

@@ -1,14 +1,19 @@
 """What `owlclaw up` finds out before it starts Ray."""
 
+import asyncio
 import socket
 from contextlib import closing
+from datetime import timedelta
 
 import pytest
 
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.settings import load_settings
+from serve.cli.keys import _create_first
+from serve.cli.project_checks import check_project
 from serve.launch import _warm
-from serve.preflight import check_ray, prepare
+from serve.preflight import check_certificate, check_keys, check_ray, prepare
+from tests.certificates import make_certificate
 from tests.definitions.writing import write_definition
 
 
@@ -34,6 +39,58 @@ def test_a_cluster_that_answers_and_addresses_that_only_ray_can_read_pass(tmp_pa
         head.listen()
         for address in (f"127.0.0.1:{head.getsockname()[1]}", "auto", None):
             check_ray(settings(tmp_path, address))
+
+
+def others(folder, **more):
+    (folder / ".owlclaw").mkdir(exist_ok=True)
+    return load_settings(folder, {"OWLCLAW_HTTP__HOST": "0.0.0.0", "OWLCLAW_HTTP__INSECURE": "true", **more})
+
+
+def test_a_server_for_others_is_refused_until_there_is_a_key(tmp_path):
+    found = others(tmp_path)
+    check_keys(load_settings(tmp_path, {}))
+
+    with pytest.raises(
+        ConfigurationError,
+        match=r"http\.host: is '0\.0\.0\.0', .*make the first key with: owlclaw keys create --first",
+    ):
+        check_keys(found)
+
+    asyncio.run(_create_first(tmp_path, "first", None))
+    check_keys(found)
+
+
+def test_a_certificate_is_checked_and_told_when_it_expires_soon_and_refused_on_a_cluster(tmp_path):
+    files = make_certificate(tmp_path, life=timedelta(days=3))
+    tls = {"OWLCLAW_HTTP__TLS_CERTIFICATE": str(files.certificate), "OWLCLAW_HTTP__TLS_KEY": str(files.key)}
+
+    assert check_certificate(load_settings(tmp_path, {})) == ""
+    assert check_certificate(load_settings(tmp_path, tls)).startswith(
+        f"warning: http.tls_certificate: {files.certificate} expires in 2 days"
+    )
+    with pytest.raises(ConfigurationError, match="Ray Serve's own proxy listens, which has no TLS"):
+        check_certificate(load_settings(tmp_path, {**tls, "OWLCLAW_RAY__ADDRESS": "auto"}))
+    make_certificate(tmp_path, life=timedelta(hours=-1))
+    with pytest.raises(ConfigurationError, match="expired at"):
+        check_certificate(load_settings(tmp_path, tls))
+
+
+@pytest.mark.parametrize(
+    ("days", "level", "said"),
+    [(3, "WARN", "expires in 2 days"), (90, "OK", "for localhost, 127.0.0.1"), (0, "FAIL", "expired at")],
+)
+def test_the_doctor_tells_how_the_certificate_is(tmp_path, days, level, said):
+    files = make_certificate(tmp_path, life=timedelta(days=days, seconds=-1))
+    tls = {"OWLCLAW_HTTP__TLS_CERTIFICATE": str(files.certificate), "OWLCLAW_HTTP__TLS_KEY": str(files.key)}
+
+    [found] = [
+        each
+        for each in check_project(tmp_path, tls)
+        if each.subject == "certificate" or "http.tls" in each.message or "http.tls" in each.subject
+    ]
+
+    assert found.level.value == level
+    assert said in found.message
 
 
 def test_a_misspelt_model_and_one_without_its_key_are_told_when_all_is_ready(tmp_path):

@@ -67,7 +67,7 @@ async def test_what_nobody_foresaw_is_logged_and_not_told(
     assert (response.status_code, response.json()["type"]) == (500, "urn:owlclaw:problem:unexpected")
     assert "secret" not in response.text
     (logged,) = [record for record in caplog.records if record.name.startswith("serve")]
-    assert (logged.getMessage(), logged.levelname) == ("GET /v1/agents failed", "ERROR")
+    assert (logged.getMessage(), logged.levelname) == ("GET /v1/agents of 127.0.0.1 failed", "ERROR")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,77 @@
+"""Where a request comes from is believed from named proxies only."""
+
+from __future__ import annotations
+
+import pytest
+
+from serve.client_address import ForwardedHeaders
+
+PEER = "203.0.113.9"
+PROXY = "10.0.0.5"
+
+
+async def seen(headers, proxies=("10.0.0.0/8", "fd00::/8")):
+    """What the application behind it sees: the client, the scheme, and the names of the headers."""
+    scopes = []
+
+    async def app(scope, receive, send):
+        scopes.append(scope)
+
+    scope = {"type": "http", "scheme": "http", "client": ("127.0.0.1", 5)}
+    sent = [(name.encode(), value.encode()) for name, value in headers]
+    await ForwardedHeaders(app, proxies)(scope | {"headers": sent}, None, None)
+    [scope] = scopes
+    return scope["client"][0], scope["scheme"], [name.decode() for name, _ in scope["headers"]]
+
+
+@pytest.mark.parametrize(
+    ("chain", "client"),
+    [
+        (PEER, PEER),
+        (f"198.51.100.7, {PEER}", PEER),
+        (f"198.51.100.7, {PROXY}", "198.51.100.7"),
+        (f"1.2.3.4, 198.51.100.7, 10.9.9.9, {PROXY}", "198.51.100.7"),
+        (f"1.2.3.4, unknown, {PROXY}", PROXY),
+        (f"[2001:db8::1]:4711, fd00::1, {PROXY}", "2001:db8::1"),
+        (f"198.51.100.7:4711, {PROXY}", "198.51.100.7"),
+        (f"198.51.100.7, ::ffff:{PROXY}", "198.51.100.7"),
+        ("unix:", "127.0.0.1"),
+    ],
+)
+async def test_the_client_is_the_last_address_that_is_no_proxy(chain, client):
+    assert await seen([("x-forwarded-for", chain), ("accept", "*/*")]) == (client, "http", ["accept"])
+
+
+async def test_addresses_of_several_headers_are_one_list():
+    assert (await seen([("x-forwarded-for", "1.2.3.4, 198.51.100.7"), ("x-forwarded-for", PROXY)]))[0] == "198.51.100.7"
+
+
+@pytest.mark.parametrize(
+    ("headers", "scheme"),
+    [
+        ([("x-forwarded-proto", "https")], "https"),
+        ([("x-forwarded-proto", "http, HTTPS")], "https"),
+        ([("x-forwarded-proto", "javascript")], "http"),
+        ([("forwarded", 'for="[2001:db8::1]:80";proto=https')], "https"),
+    ],
+)
+async def test_the_scheme_is_that_of_the_nearest_proxy(headers, scheme):
+    assert (await seen([*headers, ("x-forwarded-for", PROXY)]))[1:] == (scheme, [])
+
+
+@pytest.mark.parametrize(
+    "forwarded", ["for=1.2.3.4, For=198.51.100.7;proto=https", 'proto=https;for="198.51.100.7:80"']
+)
+async def test_the_standard_header_says_the_same(forwarded):
+    assert await seen([("forwarded", forwarded), ("x-forwarded-for", PROXY)]) == ("198.51.100.7", "https", [])
+
+
+async def test_without_our_haproxy_in_front_nothing_is_believed_and_nobody_behind_can_believe_it():
+    said = [
+        ("x-forwarded-for", "1.2.3.4"),
+        ("x-forwarded-proto", "https"),
+        ("forwarded", "for=1.2.3.4"),
+        ("x-real-ip", "1.2.3.4"),
+    ]
+
+    assert await seen(said, None) == ("127.0.0.1", "http", [])
