@@ -295,6 +295,7 @@ def ray_runtime(plan: RuntimePlan) -> Runtime:
         callbacks=plan.defaults.callbacks,
         noted_heads=ChainHeadFolder(plan.data_dir).load,
         keep_score=_keep_score(plan),
+        issuers=plan.issuers,
     )
 
 

@@ -11,11 +11,13 @@ from msgspec import Struct
 from owlclaw_ray.access.authentication import Authenticator
 from owlclaw_ray.access.keys import AccessKeys
 from owlclaw_ray.access.tenants import Tenants
+from owlclaw_ray.access.tokens import IssuerTokens
 from owlclaw_ray.definitions.api import NamedDefinitions
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus
 from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
 from owlclaw_ray.domain.callback import CallbackRules
+from owlclaw_ray.domain.issuer import Issuer
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, NotedHead, NotedHeads
 from owlclaw_ray.domain.node import ClusterView, NodeCondition, nodes_called
 from owlclaw_ray.domain.run import Run
@@ -180,6 +182,7 @@ class Runtime:
         callbacks: CallbackRules | None = None,
         noted_heads: Callable[[], NotedHeads] = NotedHeads,
         keep_score: Callable[[Score], Awaitable[None]] = refuse_score,
+        issuers: Sequence[Issuer] = (),
     ) -> None:
         self._cluster_of, self._mark_nodes = cluster_of, mark_nodes
         self._ring, self._noted_heads, self._keep_score = ring, noted_heads, keep_score
@@ -201,7 +204,8 @@ class Runtime:
             ids=ids,
         )
         self.inbox = WebhookInbox(sources, store=store, submissions=self._submissions, clock=clock, ids=ids)
-        self.authenticator = Authenticator(store, clock, ids)
+        tokens = IssuerTokens(issuers, clock) if issuers else None
+        self.authenticator = Authenticator(store, clock, ids, tokens)
         self.keys, self.tenants = AccessKeys(store, clock, ids), Tenants(store, clock, ids)
         self.outbox = WebhookOutbox(store, clock, ids)
         self.timetable = Timetable(store=store, dispatcher=dispatcher, definitions=definitions, clock=clock, ids=ids)
