@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from owlclaw_ray.configuration.section import NonEmpty, Section
 from owlclaw_ray.domain.issuer import ALGORITHMS, USUAL_ALGORITHMS, Issuer
@@ -33,6 +33,10 @@ def _scopes(given: Iterable[str]) -> frozenset[str]:
         raise ValueError(error.problem, error.fix) from error
 
 
+def _listed(given: object) -> object:
+    return (given,) if isinstance(given, str) else given
+
+
 def _check_address(url: str) -> None:
     """Raise ValueError unless nobody on the way can put other keys into the answer."""
     parts = urlsplit(url)
@@ -53,7 +57,7 @@ class IssuerFile(Section):
     """An issuer of tokens."""
 
     issuer: NonEmpty
-    audience: NonEmpty | Annotated[tuple[NonEmpty, ...], Field(min_length=1)]
+    audience: Annotated[tuple[NonEmpty, ...], Field(min_length=1), BeforeValidator(_listed)]
     name: NonEmpty | None = None
     """What stands before the subjects in the ids of its principals; None: the host of `issuer`."""
     jwks_url: NonEmpty | None = None
@@ -128,7 +132,7 @@ class IssuerFile(Section):
         return Issuer(
             name=self.shown_name,
             issuer=self.issuer,
-            audiences=(self.audience,) if isinstance(self.audience, str) else self.audience,
+            audiences=self.audience,
             kind=PrincipalKind(self.kind),
             jwks_url=self.jwks_url or "",
             jwks_file=jwks_file,
