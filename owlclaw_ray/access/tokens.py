@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -170,13 +170,13 @@ def _registry(algorithm: str) -> JWSRegistry:
     Of EdDSA it would warn with each token, because its curve is the key's and not the token's to say.
     """
     from joserfc.errors import UnsupportedAlgorithmError
-    from joserfc.jws import JWSAlgModel, JWSRegistry
+    from joserfc.jws import JWSRegistry
 
     class OnlyOne(JWSRegistry):
         max_header_length = max_payload_length = max_signature_length = MAX_CHARACTERS
 
         @override
-        def get_alg(self, name: str) -> JWSAlgModel:
+        def get_alg(self, name: str) -> Any:
             if name != algorithm:
                 raise UnsupportedAlgorithmError
             return self.algorithms[name]

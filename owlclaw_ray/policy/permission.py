@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus, Decision
 from owlclaw_ray.domain.entries import approval_decided, decided_record, request_data, requested_record
-from owlclaw_ray.domain.governance import Governance
+from owlclaw_ray.domain.governance import RISK_TAG, Governance, Risk
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind
@@ -192,7 +192,7 @@ class PermissionGate(Struct, frozen=True):
             case _ if decision is not None:
                 return self._decided(call, tool, decision)
             case Verdict.ALLOW:
-                risk = self.governance.unconfirmed(tool)
+                risk = self.governance.unconfirmed(tool) or self._two_people(tool)
                 return CallNeedsCheck(risk) if risk else CallAllowed(call.arguments)
             case Verdict.ASK:
                 return CallNeedsCheck(reason)
@@ -216,6 +216,10 @@ class PermissionGate(Struct, frozen=True):
             return self._request(call, tool, checked, reason, hooks)
         request = self._request(call, tool, checked, reason, hooks)
         decision = await self._asked(self.approve, request)
+        if decision.allows and request.needed > 1:
+            decision = ApprovalDecision(
+                Decision.DENY, "two people must allow it, and the approver of this process is one"
+            )
         status = ApprovalStatus.ALLOWED if decision.allows else ApprovalStatus.DENIED
         settled, journal = Approval(request, status, decision, self.clock.now()), self.journal
         journal.record(EntryKind.APPROVAL_REQUESTED, request_data(request))
@@ -223,6 +227,16 @@ class PermissionGate(Struct, frozen=True):
         journal.audit(LedgerKind.APPROVAL, f"{request.approval_id} requested", requested_record(request))
         journal.audit(LedgerKind.APPROVAL, f"{request.approval_id} decided", decided_record(settled))
         return self._decided(call, tool, decision)
+
+    def _two_people(self, tool: ToolDefinition) -> str:
+        """Return why two people must allow calls of the tool; the empty text if one may."""
+        risks = list(Risk)
+        risk = risks.index(self.governance.risk_of(tool))
+        for selector in (*self.policy.own.two_people, *self.policy.inherited.two_people):
+            level = selector.removeprefix(RISK_TAG)
+            if risk >= risks.index(Risk(level)) if level != selector else _closeness(selector, tool):
+                return f"permissions.two_people has {selector!r}"
+        return ""
 
     def _request(
         self, call: ToolCall, tool: ToolDefinition, checked: CheckedCall, reason: str, hooks: tuple[JsonObject, ...]
@@ -251,6 +265,7 @@ class PermissionGate(Struct, frozen=True):
             source=run.trigger.source,
             parent="" if lineage is None else lineage.parent,
             started_as="" if lineage is None else lineage.role.value,
+            needed=2 if self._two_people(tool) else 1,
         )
 
     async def _asked(self, approve: Approve, request: ApprovalRequest) -> ApprovalDecision:

@@ -46,6 +46,7 @@ from owlclaw_ray.schedules.api import Alarm
 from owlclaw_ray.schedules.timetable import Timetable
 from owlclaw_ray.store.api import QueryStore, Store
 from owlclaw_ray.store.commands import (
+    AllowanceStored,
     ApprovalClosed,
     ApprovalSettled,
     CancelOutcome,
@@ -349,6 +350,8 @@ class Runtime:
     async def decide(self, tenant: TenantId, approval_id: ApprovalId, decision: ApprovalDecision) -> Approval:
         """Settle a pending approval and wake its agent; repeating a decision changes nothing. When this returns, it is durable.
 
+        An approval that other principals must allow, too, is pending still.
+
         Raises NotFoundError, AlreadyDecidedError, ToolArgumentsError if other arguments come with it that do not fit the tool's
         schema, StoreUnavailableError.
         """
@@ -366,6 +369,8 @@ class Runtime:
             case ApprovalSettled(approval, resumes):
                 if resumes:
                     self._behind(self._dispatcher.wake([approval.request.agent]))
+                return approval
+            case AllowanceStored(approval):
                 return approval
             case ApprovalClosed(approval):
                 if approval.status is ApprovalStatus.EXPIRED:
