@@ -13,6 +13,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 import orjson
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.hashes import SHA256
 from joserfc import jws
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
@@ -68,6 +70,8 @@ def signed(claims: dict[str, object], key=RSA, **header: object) -> str:
     unsigned = f"{part(protected)}.{part(claims)}"
     if key is None:
         return f"{unsigned}."
+    if "crit" in said:  # joserfc makes none of what it does not know
+        return f"{unsigned}.{encoded(key.get_op_key('sign').sign(unsigned.encode(), PKCS1v15(), SHA256()))}"
     if said["alg"] == "EdDSA":  # joserfc warns of that name
         return f"{unsigned}.{encoded(key.get_op_key('sign').sign(unsigned.encode()))}"
     if isinstance(key, bytes):

@@ -77,15 +77,15 @@ class CallDenied(Struct, frozen=True):
 class SessionGrants(Struct):
     """What approvers allowed an agent for as long as it stays in memory: tools as they were then, each for one target."""
 
-    _granted: dict[tuple[_ToolIdentity, str], ApprovalId] = field(default_factory=dict)
+    _granted: dict[tuple[_ToolIdentity, str, int], ApprovalId] = field(default_factory=dict)
 
-    def add(self, tool: ToolDefinition, target: str, approval_id: ApprovalId) -> None:
-        """Allow calls of the tool on the target from now on, by that approval."""
-        self._granted.setdefault((_tool_identity(tool), target), approval_id)
+    def add(self, tool: ToolDefinition, target: str, approval_id: ApprovalId, people: int = 1) -> None:
+        """Allow calls of the tool on the target from now on, by that approval of so many people."""
+        self._granted.setdefault((_tool_identity(tool), target, people), approval_id)
 
-    def covering(self, tool: ToolDefinition, target: str) -> ApprovalId | None:
-        """Return the approval that allowed such calls, if one did."""
-        return self._granted.get((_tool_identity(tool), target))
+    def covering(self, tool: ToolDefinition, target: str, people: int = 1) -> ApprovalId | None:
+        """Return the approval by so many people that allowed such calls, if one did."""
+        return self._granted.get((_tool_identity(tool), target, people))
 
 
 def judge(policy: PermissionPolicy, tool: ToolDefinition) -> tuple[Verdict, str]:
@@ -204,7 +204,7 @@ class PermissionGate(Struct, frozen=True):
 
         An approver in this process is asked at once.
         """
-        granted_by = self.grants.covering(tool, checked.target)
+        granted_by = self.grants.covering(tool, checked.target, self._people(tool))
         if granted_by is not None:
             place = {"approval_id": granted_by, "call_id": call.call_id, "tool": tool.name, "target": checked.target}
             record = {"what": "granted", **place}
@@ -227,6 +227,9 @@ class PermissionGate(Struct, frozen=True):
         journal.audit(LedgerKind.APPROVAL, f"{request.approval_id} requested", requested_record(request))
         journal.audit(LedgerKind.APPROVAL, f"{request.approval_id} decided", decided_record(settled))
         return self._decided(call, tool, decision)
+
+    def _people(self, tool: ToolDefinition) -> int:
+        return 2 if self._two_people(tool) else 1
 
     def _two_people(self, tool: ToolDefinition) -> str:
         """Return why two people must allow calls of the tool; the empty text if one may."""
@@ -265,7 +268,7 @@ class PermissionGate(Struct, frozen=True):
             source=run.trigger.source,
             parent="" if lineage is None else lineage.parent,
             started_as="" if lineage is None else lineage.role.value,
-            needed=2 if self._two_people(tool) else 1,
+            needed=self._people(tool),
         )
 
     async def _asked(self, approve: Approve, request: ApprovalRequest) -> ApprovalDecision:
@@ -294,7 +297,7 @@ class PermissionGate(Struct, frozen=True):
         if decision.arguments is not None:
             return CallAllowed(orjson.dumps(decision.arguments).decode(), Stage.EDITED, hooks)
         if decision.decision is Decision.ALLOW_FOR_SESSION:
-            self.grants.add(tool, asked["target"], ApprovalId(asked["approval_id"]))
+            self.grants.add(tool, asked["target"], ApprovalId(asked["approval_id"]), asked.get("needed", 1))
         if any(each["verdict"] == CHANGED for each in hooks):
             return CallAllowed(orjson.dumps(asked["arguments"]).decode(), Stage.APPROVED, hooks, asked["target"])
         return CallAllowed(call.arguments, Stage.APPROVED, hooks, asked["target"])
