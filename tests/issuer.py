@@ -87,7 +87,7 @@ def serving_issuer() -> Iterator[IssuerServer]:
         def do_GET(self) -> None:
             path = urlsplit(self.path).path
             issuer.asked[path] += 1
-            issuer.go_on.wait(30)
+            issuer.go_on.wait(120)
             content = issuer.answer(path)
             self.send_response(issuer.status)
             if issuer.location:

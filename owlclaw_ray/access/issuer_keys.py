@@ -164,7 +164,9 @@ async def _download(url: str) -> bytes:
 
     try:
         async with (
-            httpx.AsyncClient(timeout=FETCH_SECONDS, follow_redirects=False) as client,
+            httpx.AsyncClient(
+                timeout=httpx.Timeout(None), follow_redirects=False
+            ) as client,  # the deadline is the caller's
             client.stream("GET", url, headers={"Accept": "application/json"}) as response,
         ):
             if response.status_code != httpx.codes.OK:
