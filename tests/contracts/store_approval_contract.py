@@ -352,13 +352,13 @@ class ApprovalContract:
     async def test_a_call_is_allowed_for_the_session_if_both_say_so(self, store: Store) -> None:
         session = Decision.ALLOW_FOR_SESSION
         await waits(store, TWO, replace(TWO, approval_id=ApprovalId("apr_b"), call_id=ToolCallId("b")))
-        for name, second in (("a", session), ("b", Decision.ALLOW_ONCE)):
-            await one(store, deciding(name, replace(ADA, decision=session)))
-            settled = await one(store, deciding(name, replace(BOB, decision=second)))
+        for name, first in (("a", session), ("b", Decision.ALLOW_ONCE)):
+            await one(store, deciding(name, replace(ADA, decision=first)))
+            settled = await one(store, deciding(name, replace(BOB, decision=session)))
 
             assert isinstance(settled, ApprovalSettled)
             assert settled.approval.decision is not None
-            assert settled.approval.decision.decision is second
+            assert settled.approval.decision.decision is first
 
     async def test_the_ledger_has_each_decision_with_its_principal(self, store: Store) -> None:
         await waits(store, TWO)
