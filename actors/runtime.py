@@ -305,6 +305,7 @@ def ray_runtime(plan: RuntimePlan, *, keys_required: bool = False) -> Runtime:
         keep_score=_keep_score(plan),
         secrets=KeeperSecrets(plan.namespace),
         keys_required=keys_required,
+        issuers=plan.issuers,
     )
 
 

@@ -31,6 +31,7 @@ OwlClawError
 │   │   └── StoreOverloadedError  too much waits to be committed
 │   ├── MemoryUnavailableError  MEMORY.md or its archive cannot be read or written
 │   ├── ModelUnavailableError rate limit, 5xx, network, time-out at the provider
+│   ├── IssuerUnavailableError  the keys of an issuer of tokens cannot be had
 │   ├── AlarmEngineUnavailableError  the engine that keeps alarms (Hatchet) cannot be reached, or refuses
 │   └── RuntimeUnavailableError  starting, draining, or a part is being restarted
 └── TerminalError             it was tried, it failed, repeating it is pointless or unsafe
@@ -361,6 +362,10 @@ class NoSlotError(ModelUnavailableError):
 
 class AlarmEngineUnavailableError(RetryableError):
     """The engine that keeps alarms cannot be reached, or refuses. Schedules fire without it."""
+
+
+class IssuerUnavailableError(RetryableError):
+    """The keys of an issuer of tokens cannot be had, so that nobody knows whether its tokens are valid."""
 
 
 class RuntimeUnavailableError(RetryableError):

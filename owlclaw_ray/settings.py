@@ -17,6 +17,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 from msgspec import Struct
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from owlclaw_ray.configuration.access import AccessSettings
 from owlclaw_ray.configuration.environment import Environment
 from owlclaw_ray.configuration.governance import SharedBudgetFile, duplicate_name
 from owlclaw_ray.configuration.hatchet import HatchetSettings
@@ -44,6 +45,7 @@ from owlclaw_ray.domain.artifact import LargeArtifacts
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.endpoint import Endpoint
 from owlclaw_ray.domain.environment import name_problem
+from owlclaw_ray.domain.issuer import Issuer
 from owlclaw_ray.domain.memory import MemoryHomeKind, MemoryLimits
 from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
@@ -450,6 +452,7 @@ class FileSettings(Section):
     budgets: tuple[SharedBudgetFile, ...] = ()
     """What all definitions have beside their own: of the tenant, unless they say otherwise."""
     http: HttpSettings = Field(default_factory=HttpSettings)
+    access: AccessSettings = Field(default_factory=AccessSettings)
     actors: ActorSettings = Field(default_factory=ActorSettings)
     tools: ToolSettings = Field(default_factory=ToolSettings)
     mcp: McpSettings = Field(default_factory=McpSettings)
@@ -589,6 +592,11 @@ class Settings(FileSettings):
     def webhook_sources(self) -> tuple[WebhookSource, ...]:
         """Who may send webhooks, with placeholders for their secrets."""
         return tuple(written.source(name) for name, written in self.webhooks.sources.items())
+
+    @property
+    def issuers(self) -> tuple[Issuer, ...]:
+        """Whose tokens are let in."""
+        return tuple(each.made(self.folder) for each in self.access.issuers)
 
     @property
     def callback_rules(self) -> CallbackRules | None:
@@ -756,6 +764,10 @@ def _missing_files(settings: Settings, where: _Where) -> Iterator[Problem]:
             path = getattr(section, name)
             if path is not None and not path.is_file():
                 yield Problem(where((key, name)), f"{path} is no file", "name a file in PEM format")
+    for number, issuer in enumerate(settings.issuers):
+        if issuer.jwks_file and not Path(issuer.jwks_file).is_file():
+            place = where(("access", "issuers", number, "jwks_file"))
+            yield Problem(place, f"{issuer.jwks_file} is no file", "name a file with a JWKS")
 
 
 def _missing_variables(settings: Settings, environ: Mapping[str, str], where: _Where) -> Iterator[Problem]:

@@ -629,12 +629,25 @@ class ApprovalDecision(TypedDict):
     arguments: dict[str, Any] | None
 
 
+class Allowance(TypedDict):
+    """What one of the people said who must allow a call together. `principal`: by this they are told apart."""
+
+    decision: DecisionKind
+    reason: str
+    by: str
+    principal: str
+    arguments: dict[str, Any] | None
+    at: str
+
+
 class Approval(TypedDict):
     """A tool call that waits for a person, or did, with all that it takes to judge it.
 
     `role`: the agent's definition. `parent`: the agent that started it, if one did; `started_as`: what it is to that one.
     `reason`: why it asks. `arguments`: what the tool will get; `written`: what the model wrote.
     `target`: what the call acts on; `allow_for_session` is for this target. `hooks`: what hooks did to the call.
+    `needed`: how many different people must allow it; `still_needed`: how many more, with the arguments of the last;
+    `allowed_by`: who did, where it takes more than one.
     """
 
     approval_id: str
@@ -662,6 +675,9 @@ class Approval(TypedDict):
     expires_at: str
     decided_at: str | None
     decision: ApprovalDecision | None
+    needed: int
+    still_needed: int
+    allowed_by: list[Allowance]
 
 
 class Approvals(TypedDict):

@@ -25,6 +25,7 @@ from serve.parameters import (
     actor_of,
     check_owner,
     only_agent_of,
+    principal_id_of,
     principal_of,
     tenant_of,
 )
@@ -95,14 +96,16 @@ class ApprovalRoutes(Resource):
 
         With `arguments` the call runs with these instead; they must fit the tool's schema (422). When the last open approval of the
         run is decided, the run continues. Repeating the decision returns the same answer; a different one, or one after expiry,
-        gets 409.
+        gets 409. A call that two people must allow (`needed`) stays pending after the first of them, and needs the same arguments
+        of the second; one denial is enough.
         """
         asked = read_body(await request.body(), wire.DecisionRequest)
         if asked["decision"] == "deny" and "arguments" in asked:
             problem = Problem("body.arguments", "come with a denial", "leave them out, or allow the call")
             raise InvalidRequestError([problem])
         await check_owner(request, partial(self._owner, request, approval_id))
-        decision = convert({**asked, "by": actor_of(request, asked.get("by", ""))}, ApprovalDecision)
+        who = {"by": actor_of(request, asked.get("by", "")), "principal": principal_id_of(request)}
+        decision = convert({**asked, **who}, ApprovalDecision)
         settled = await self._runtime.decide(tenant_of(request), ApprovalId(approval_id), decision)
         return json_response(approval_body(settled))
 

@@ -79,6 +79,12 @@ async def check_owner(request: Request, owner: Callable[[], Awaitable[AgentRef |
             principal.require_agent(agent)
 
 
+def principal_id_of(request: Request) -> str:
+    """Return by what principals are told apart, whatever they say of themselves; empty where nobody needs a key: all these are one."""
+    principal = principal_of(request)
+    return "" if principal is LOCAL else f"{principal.kind.value}:{principal.id}"
+
+
 def actor_of(request: Request, said: str) -> str:
     """Return who has something done, for the ledger: the principal, and whom it says that it does it for; on one's own machine, where
     nobody has a key, whoever is said.

@@ -30,6 +30,7 @@ from owlclaw_ray.errors import (
     DefinitionError,
     IdempotencyConflictError,
     InvalidAccessError,
+    IssuerUnavailableError,
     MemoryChangedError,
     MemoryTextChangedError,
     MemoryTooLargeError,
@@ -232,6 +233,9 @@ _RULES: Mapping[type[Exception], _ProblemRule] = {
     StoreUnavailableError: _ProblemRule(503, "store-unavailable", "The store is unavailable", headers=RETRY_AFTER),
     MemoryUnavailableError: _ProblemRule(
         503, "memory-unavailable", "The agent's memory is unavailable", headers=RETRY_AFTER
+    ),
+    IssuerUnavailableError: _ProblemRule(
+        503, "issuer-unavailable", "The token's issuer is unavailable", headers=RETRY_AFTER
     ),
     RuntimeUnavailableError: _ProblemRule(503, "runtime-unavailable", "The runtime is not ready", headers=RETRY_AFTER),
     TooManyStreamsError: _ProblemRule(

@@ -22,7 +22,7 @@ from owlclaw_ray import wire
 from owlclaw_ray.access.keys import IssuedKey
 from owlclaw_ray.domain.access_key import AccessKey
 from owlclaw_ray.domain.agent import AgentRef, AgentState
-from owlclaw_ray.domain.approval import Approval
+from owlclaw_ray.domain.approval import Allowance, Approval
 from owlclaw_ray.domain.artifact import StoredArtifact
 from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.journal import JournalEntry
@@ -227,6 +227,7 @@ full_delivery_body = Representation(
     headers=lambda delivery: {name: str(value) for name, value in delivery.headers.items()},
 )
 receipt_body = Representation(wire.WebhookReceipt, DeliveryStored, "delivery")
+_allowance = Representation(wire.Allowance, Allowance, "decision", decision="decision.decision")
 approval_body = Representation(
     wire.Approval,
     Approval,
@@ -234,6 +235,7 @@ approval_body = Representation(
     trigger=lambda approval: TriggerKind(approval.request.trigger).value,
     started_as=lambda approval: ChildRole(approval.request.started_as).value if approval.request.started_as else "",
     permission=lambda approval: Permission(approval.request.permission).value,
+    allowed_by=lambda approval: [_allowance(each) for each in approval.allowed_by],
 )
 """An approval with everything that a person needs to decide about it."""
 record_body = Representation(

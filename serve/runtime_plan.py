@@ -87,6 +87,7 @@ def plan_of(settings: Settings, tracing: TracingOptions | None = None) -> Runtim
         context_windows=tuple(models.context_windows.items()),
         prices=models.price_rules,
         tracing=tracing,
+        issuers=settings.issuers,
     )
 
 

@@ -1,4 +1,4 @@
-"""Whom a request acts for: known by its key, which is looked up every few seconds while it is used."""
+"""Whom a request acts for: known by its key, which is looked up every few seconds while it is used, or by a token of an issuer."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from typing import Any
 from msgspec import Struct
 
 from owlclaw_ray.access.records import access_record
+from owlclaw_ray.access.tokens import IssuerTokens, is_token
 from owlclaw_ray.domain.access_key import AccessKey, read_key
+from owlclaw_ray.domain.issuer import TokenRefusedError
+from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.principal import LOCAL, Principal
 from owlclaw_ray.domain.tenant import TenantStatus
 from owlclaw_ray.errors import OwlClawError, UnauthenticatedError
-from owlclaw_ray.ids import IdSource, TenantId
+from owlclaw_ray.ids import DEFAULT_TENANT, IdSource, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import AppendLedger, NoteKeyUse
@@ -30,30 +33,41 @@ _USE_NOTED = timedelta(minutes=1)
 _REMEMBERED = 10_000
 _NO_KEY = "this server needs a key: send the header Authorization: Bearer owl_…"
 _REFUSED = "the key is not valid: it is unknown, revoked, rotated or expired, or its tenant is suspended"
+_NEITHER = "this server needs a key or a token: send the header Authorization: Bearer …"
+_NOT_BELIEVED = "the token is not valid: it is expired, not for this server, not signed by a known issuer, or its tenant is not active"
 _TOLD_SECONDS = 60.0
 
 logger = logging.getLogger(__name__)
 
 
 class _Answer(Struct, frozen=True):
-    """What is known of a key since a moment of the monotonic clock. None: it is refused."""
+    """What is known of a key or token, until a moment of the monotonic clock. None: it is refused."""
 
     principal: Principal | None
-    since: float
+    until: float
 
 
 class Authenticator:
-    """Tells principals by their keys, and by having none while nobody has one.
+    """Tells principals by their keys, by tokens of issuers, and by having neither while nobody has one and there is no issuer.
 
     With `keys_required` nobody is let in without one, even while there are none: others than this machine reach the server.
     """
 
-    def __init__(self, store: Store, clock: Clock, ids: IdSource, *, keys_required: bool = False) -> None:
-        self._store, self._clock, self._ids, self._keys_required = store, clock, ids, keys_required
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: IdSource,
+        tokens: IssuerTokens | None = None,
+        *,
+        keys_required: bool = False,
+    ) -> None:
+        self._store, self._clock, self._ids, self._tokens = store, clock, ids, tokens
+        self._keys_required = keys_required
         self._answers: OrderedDict[bytes, _Answer] = OrderedDict()
         self._asked: dict[bytes, asyncio.Task[_Answer]] = {}
         self._open_since: float | None = None
-        self._controlled = False
+        self._controlled = tokens is not None
         self._opening: asyncio.Task[bool] | None = None
         self._told: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._watched: dict[str, set[asyncio.Event]] = {}
@@ -61,20 +75,21 @@ class Authenticator:
         self._behind: set[asyncio.Task[Any]] = set()
 
     async def principal_of(self, key: str | None, *, local: bool = True) -> Principal:
-        """Return who has the key, or LOCAL for nobody's as long as there are none, if the request is `local`: of this machine alone.
+        """Return who has the key or token, or LOCAL for nobody's as long as there are none, if the request is `local`: of this machine
+        alone.
 
-        Raises UnauthenticatedError, and StoreUnavailableError when nobody knows.
+        Raises UnauthenticatedError, and StoreUnavailableError or IssuerUnavailableError when nobody knows.
         """
         if key is None:
             if local and not self._keys_required and await self._is_open():
                 return LOCAL
-            raise UnauthenticatedError(_NO_KEY)
+            raise UnauthenticatedError(_NO_KEY if self._tokens is None else _NEITHER)
         digest = hashlib.sha256(key.encode()).digest()
         answer = self._answers.get(digest)
-        if answer is None or self._clock.monotonic() - answer.since >= FRESH_SECONDS:
+        if answer is None or self._clock.monotonic() >= answer.until:
             answer = await self._ask(digest, key)
         if answer.principal is None:
-            raise UnauthenticatedError(_REFUSED)
+            raise UnauthenticatedError(_REFUSED if self._tokens is None or not is_token(key) else _NOT_BELIEVED)
         return answer.principal
 
     def close(self) -> None:
@@ -141,7 +156,16 @@ class Authenticator:
         return await asyncio.shield(task)
 
     async def _look_up(self, digest: bytes, key: str) -> _Answer:
-        since, principal, read = self._clock.monotonic(), None, read_key(key)
+        tokens = self._tokens
+        answer = await (self._by_key(key) if tokens is None or not is_token(key) else self._by_token(tokens, key))
+        self._answers[digest] = answer
+        self._answers.move_to_end(digest)
+        while len(self._answers) > _REMEMBERED:
+            self._answers.popitem(last=False)
+        return answer
+
+    async def _by_key(self, key: str) -> _Answer:
+        until, principal, read = self._clock.monotonic() + FRESH_SECONDS, None, read_key(key)
         if read is not None:
             key_id, secret_hash = read
             stored = await self._store.read(KeyById(key_id))
@@ -158,28 +182,46 @@ class Authenticator:
                         data = {"key_id": key_id, "by": str(principal)}
                         record = access_record(f"first_{key_id}", stored.tenant, "key_first_used", now, data)
                         self._do_behind(self._store.apply([NoteKeyUse(key_id, now, (record,))]))
-        answer = self._answers[digest] = _Answer(principal, since)
-        self._answers.move_to_end(digest)
-        while len(self._answers) > _REMEMBERED:
-            self._answers.popitem(last=False)
-        return answer
+        return _Answer(principal, until)
+
+    async def _by_token(self, tokens: IssuerTokens, token: str) -> _Answer:
+        asked_at = self._clock.monotonic()
+        try:
+            found = await tokens.verified(token)
+        except TokenRefusedError:
+            return _Answer(None, asked_at + FRESH_SECONDS)
+        principal = found.principal
+        lasts = min(FRESH_SECONDS, found.expires_at - self._clock.now().timestamp())
+        if principal.tenant != DEFAULT_TENANT:
+            tenant = await self._store.read(TenantById(principal.tenant))
+            if tenant is None:
+                return _Answer(None, asked_at + FRESH_SECONDS)
+            if tenant.status is TenantStatus.SUSPENDED:
+                self._tell(
+                    principal.tenant, "token_refused", str(principal), {"by": str(principal), "why": "suspended"}
+                )
+                return _Answer(None, asked_at + FRESH_SECONDS)
+        return _Answer(principal, asked_at + lasts)
 
     async def _is_suspended(self, tenant: TenantId) -> bool:
         found = await self._store.read(TenantById(tenant))
         return found is not None and found.status is TenantStatus.SUSPENDED
 
     def _tell_refused(self, key: AccessKey, why: str) -> None:
-        """Tell the ledger of the key's tenant, once a minute for each reason."""
-        now = self._clock.monotonic()
-        told = self._told.get((key.key_id, why))
+        data = {"key_id": key.key_id, "why": "wrong secret" if why == "unknown" else why}
+        self._tell(key.tenant, "key_refused", key.key_id, data)
+
+    def _tell(self, tenant: TenantId, what: str, who: str, data: JsonObject) -> None:
+        """Tell the ledger of the tenant, once a minute for each reason."""
+        now, about = self._clock.monotonic(), (who, data["why"])
+        told = self._told.get(about)
         if told is not None and now - told < _TOLD_SECONDS:
             return
-        self._told[key.key_id, why] = now
-        self._told.move_to_end((key.key_id, why))
+        self._told[about] = now
+        self._told.move_to_end(about)
         while len(self._told) > _REMEMBERED:
             self._told.popitem(last=False)
-        data = {"key_id": key.key_id, "why": "wrong secret" if why == "unknown" else why}
-        record = access_record(self._ids.make("rec"), key.tenant, "key_refused", self._clock.now(), data)
+        record = access_record(self._ids.make("rec"), tenant, what, self._clock.now(), data)
         self._do_behind(self._store.apply([AppendLedger((record,))]))
 
     def _do_behind(self, work: Coroutine[Any, Any, object]) -> None:

@@ -20,6 +20,7 @@ from owlclaw_ray.errors import (
     DefinitionError,
     IdempotencyConflictError,
     InvalidAccessError,
+    IssuerUnavailableError,
     MemoryChangedError,
     MemoryTextChangedError,
     MemoryTooLargeError,
@@ -106,6 +107,7 @@ _TYPED: Mapping[str, Callable[[JsonObject], OwlClawError]] = {
     "budget-exhausted": lambda problem: BudgetExhaustedError(problem["detail"]),
     "definition-error": lambda problem: DefinitionError([Problem(**each) for each in problem["problems"]]),
     "store-unavailable": lambda problem: StoreUnavailableError(problem["detail"]),
+    "issuer-unavailable": lambda problem: IssuerUnavailableError(problem["detail"]),
     "runtime-unavailable": lambda problem: RuntimeUnavailableError(problem["detail"]),
 }
 

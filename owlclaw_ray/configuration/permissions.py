@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from owlclaw_ray.configuration.section import Section
+from owlclaw_ray.domain.governance import RISK_TAG, Risk
 from owlclaw_ray.domain.permission import PermissionRules
 from owlclaw_ray.domain.tool import Permission
 
@@ -24,7 +25,17 @@ def _selector(text: str) -> str:
     return text
 
 
+def _risk_or_selector(text: str) -> str:
+    risks = [f"{RISK_TAG}{each.value}" for each in Risk]
+    if text.startswith(RISK_TAG):
+        if text not in risks:
+            raise ValueError(f"is {text!r}: write one of {', '.join(risks)}")
+        return text
+    return _selector(text)
+
+
 Selector = Annotated[str, AfterValidator(_selector)]
+RiskOrSelector = Annotated[str, AfterValidator(_risk_or_selector)]
 
 
 class PermissionSettings(Section):
@@ -33,8 +44,10 @@ class PermissionSettings(Section):
     allow: tuple[Selector, ...] = ()
     ask: tuple[Selector, ...] = ()
     deny: tuple[Selector, ...] = ()
+    two_people: tuple[RiskOrSelector, ...] = ()
+    """Those whose calls two different people must allow; also `risk:<level>`."""
 
     @property
     def rules(self) -> PermissionRules:
         """What is written here, for the engine."""
-        return PermissionRules(self.allow, self.ask, self.deny)
+        return PermissionRules(self.allow, self.ask, self.deny, self.two_people)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject
@@ -72,6 +74,8 @@ class ApprovalRequest(Struct, frozen=True):
     """The agent that started the one that asks, if one did."""
     started_as: str = ""
     """What the agent is to its parent: `sub_agent`, `fork` or `worker`."""
+    needed: int = 1
+    """How many different principals must allow it."""
 
     @property
     def role(self) -> str:
@@ -88,11 +92,22 @@ class ApprovalDecision(Struct, frozen=True):
     """Who decided, as far as it is known."""
     arguments: JsonObject | None = None
     """Other arguments for the call, if the approver changed them."""
+    principal: str = ""
+    """The kind and id of who decided: by this, and not by what is said, people are told apart. Empty: somebody on the machine itself
+    while nobody needs a key, which is one person.
+    """
 
     @property
     def allows(self) -> bool:
         """Whether the call may run."""
         return self.decision is not Decision.DENY
+
+
+class Allowance(Struct, frozen=True):
+    """What one of several principals that must allow a call said to it."""
+
+    decision: ApprovalDecision
+    at: datetime
 
 
 class Approval(Struct, frozen=True):
@@ -103,3 +118,41 @@ class Approval(Struct, frozen=True):
     decision: ApprovalDecision | None = None
     """None while it is pending, and if it was withdrawn."""
     decided_at: datetime | None = None
+    allowed_by: tuple[Allowance, ...] = ()
+    """Who allowed a call that several must allow, each with what they said last, in this order."""
+
+    @property
+    def still_needed(self) -> int:
+        """How many principals more must allow it, if they say the same as the last; 0 if it is not pending."""
+        if self.status is not ApprovalStatus.PENDING:
+            return 0
+        agreeing = _agreeing(self.allowed_by, self.allowed_by[-1].decision) if self.allowed_by else ()
+        return self.request.needed - len(agreeing)
+
+    def allowed(self, decision: ApprovalDecision, at: datetime) -> Approval:
+        """Return the pending approval when this was said, too: allowed if enough principals say the same, else pending still.
+
+        The same means: with the same arguments. For the session it is allowed if all of them say so.
+        """
+        others = tuple(each for each in self.allowed_by if each.decision.principal != decision.principal)
+        now = replace(self, allowed_by=(*others, Allowance(decision, at)))
+        agreeing = _agreeing(now.allowed_by, decision)
+        if len(agreeing) < self.request.needed:
+            return now
+        if any(each.decision is Decision.ALLOW_ONCE for each in agreeing):
+            decision = replace(decision, decision=Decision.ALLOW_ONCE)
+        decision = replace(decision, by=" and ".join(each.by for each in agreeing if each.by))
+        return replace(now, status=ApprovalStatus.ALLOWED, decision=decision, decided_at=at)
+
+    def says_already(self, decision: ApprovalDecision) -> bool:
+        """Return whether this very decision is among those that it stands by."""
+        if decision == self.decision:
+            return True
+        if self.status is ApprovalStatus.ALLOWED and self.decision is not None:
+            return decision in _agreeing(self.allowed_by, self.decision)
+        return self.status is ApprovalStatus.PENDING and any(decision == each.decision for each in self.allowed_by)
+
+
+def _agreeing(allowed_by: Iterable[Allowance], decision: ApprovalDecision) -> tuple[ApprovalDecision, ...]:
+    """Return the allowances that are for the same arguments."""
+    return tuple(each.decision for each in allowed_by if each.decision.arguments == decision.arguments)

@@ -146,7 +146,7 @@ def run_finished(result: RunResult) -> JsonObject:
 def request_data(request: ApprovalRequest) -> JsonObject:
     """Return the data of an approval_requested entry: everything but whose it is, and when."""
     data = asdict(request) | {"expires_at": request.expires_at.isoformat()}
-    for name in ("agent", "run_id", "requested_at"):
+    for name in ("agent", "run_id", "requested_at", *(() if request.needed > 1 else ("needed",))):
         del data[name]
     return data
 
@@ -163,6 +163,8 @@ def decision_data(decision: ApprovalDecision) -> JsonObject:
     data = asdict(decision) | {"decision": decision.decision.value}
     if decision.arguments is None:
         del data["arguments"]
+    if not decision.principal:
+        del data["principal"]
     return data
 
 
@@ -171,6 +173,13 @@ def approval_decided(approval: Approval) -> JsonObject:
     request, decision = approval.request, approval.decision
     place = {"approval_id": request.approval_id, "call_id": request.call_id, "tool": request.tool}
     return {**place, "status": approval.status.value, **({} if decision is None else decision_data(decision))}
+
+
+def allowed_record(approval: Approval, decision: ApprovalDecision) -> JsonObject:
+    """Return the data of the ledger record of an allowance that others must follow."""
+    request = approval.request
+    place = {"approval_id": request.approval_id, "call_id": request.call_id, "tool": request.tool}
+    return {"what": "allowed", **place, "still_needed": approval.still_needed, **decision_data(decision)}
 
 
 def decided_record(approval: Approval) -> JsonObject:

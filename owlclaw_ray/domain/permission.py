@@ -30,6 +30,8 @@ class PermissionRules(Struct, frozen=True):
     allow: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+    two_people: tuple[str, ...] = ()
+    """Selectors of what two different people must allow; also `risk:<level>`, for that risk and higher ones."""
 
 
 class PermissionPolicy(Struct, frozen=True):

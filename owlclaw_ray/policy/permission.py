@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus, Decision
 from owlclaw_ray.domain.entries import approval_decided, decided_record, request_data, requested_record
-from owlclaw_ray.domain.governance import Governance
+from owlclaw_ray.domain.governance import RISK_TAG, Governance, Risk
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind
@@ -77,15 +77,15 @@ class CallDenied(Struct, frozen=True):
 class SessionGrants(Struct):
     """What approvers allowed an agent for as long as it stays in memory: tools as they were then, each for one target."""
 
-    _granted: dict[tuple[_ToolIdentity, str], ApprovalId] = field(default_factory=dict)
+    _granted: dict[tuple[_ToolIdentity, str, int], ApprovalId] = field(default_factory=dict)
 
-    def add(self, tool: ToolDefinition, target: str, approval_id: ApprovalId) -> None:
-        """Allow calls of the tool on the target from now on, by that approval."""
-        self._granted.setdefault((_tool_identity(tool), target), approval_id)
+    def add(self, tool: ToolDefinition, target: str, approval_id: ApprovalId, people: int = 1) -> None:
+        """Allow calls of the tool on the target from now on, by that approval of so many people."""
+        self._granted.setdefault((_tool_identity(tool), target, people), approval_id)
 
-    def covering(self, tool: ToolDefinition, target: str) -> ApprovalId | None:
-        """Return the approval that allowed such calls, if one did."""
-        return self._granted.get((_tool_identity(tool), target))
+    def covering(self, tool: ToolDefinition, target: str, people: int = 1) -> ApprovalId | None:
+        """Return the approval by so many people that allowed such calls, if one did."""
+        return self._granted.get((_tool_identity(tool), target, people))
 
 
 def judge(policy: PermissionPolicy, tool: ToolDefinition) -> tuple[Verdict, str]:
@@ -192,7 +192,7 @@ class PermissionGate(Struct, frozen=True):
             case _ if decision is not None:
                 return self._decided(call, tool, decision)
             case Verdict.ALLOW:
-                risk = self.governance.unconfirmed(tool)
+                risk = self.governance.unconfirmed(tool) or self._two_people(tool)
                 return CallNeedsCheck(risk) if risk else CallAllowed(call.arguments)
             case Verdict.ASK:
                 return CallNeedsCheck(reason)
@@ -204,7 +204,7 @@ class PermissionGate(Struct, frozen=True):
 
         An approver in this process is asked at once.
         """
-        granted_by = self.grants.covering(tool, checked.target)
+        granted_by = self.grants.covering(tool, checked.target, self._people(tool))
         if granted_by is not None:
             place = {"approval_id": granted_by, "call_id": call.call_id, "tool": tool.name, "target": checked.target}
             record = {"what": "granted", **place}
@@ -216,6 +216,10 @@ class PermissionGate(Struct, frozen=True):
             return self._request(call, tool, checked, reason, hooks)
         request = self._request(call, tool, checked, reason, hooks)
         decision = await self._asked(self.approve, request)
+        if decision.allows and request.needed > 1:
+            decision = ApprovalDecision(
+                Decision.DENY, "two people must allow it, and the approver of this process is one"
+            )
         status = ApprovalStatus.ALLOWED if decision.allows else ApprovalStatus.DENIED
         settled, journal = Approval(request, status, decision, self.clock.now()), self.journal
         journal.record(EntryKind.APPROVAL_REQUESTED, request_data(request))
@@ -223,6 +227,19 @@ class PermissionGate(Struct, frozen=True):
         journal.audit(LedgerKind.APPROVAL, f"{request.approval_id} requested", requested_record(request))
         journal.audit(LedgerKind.APPROVAL, f"{request.approval_id} decided", decided_record(settled))
         return self._decided(call, tool, decision)
+
+    def _people(self, tool: ToolDefinition) -> int:
+        return 2 if self._two_people(tool) else 1
+
+    def _two_people(self, tool: ToolDefinition) -> str:
+        """Return why two people must allow calls of the tool; the empty text if one may."""
+        risks = list(Risk)
+        risk = risks.index(self.governance.risk_of(tool))
+        for selector in (*self.policy.own.two_people, *self.policy.inherited.two_people):
+            level = selector.removeprefix(RISK_TAG)
+            if risk >= risks.index(Risk(level)) if level != selector else _closeness(selector, tool):
+                return f"permissions.two_people has {selector!r}"
+        return ""
 
     def _request(
         self, call: ToolCall, tool: ToolDefinition, checked: CheckedCall, reason: str, hooks: tuple[JsonObject, ...]
@@ -251,6 +268,7 @@ class PermissionGate(Struct, frozen=True):
             source=run.trigger.source,
             parent="" if lineage is None else lineage.parent,
             started_as="" if lineage is None else lineage.role.value,
+            needed=self._people(tool),
         )
 
     async def _asked(self, approve: Approve, request: ApprovalRequest) -> ApprovalDecision:
@@ -279,7 +297,7 @@ class PermissionGate(Struct, frozen=True):
         if decision.arguments is not None:
             return CallAllowed(orjson.dumps(decision.arguments).decode(), Stage.EDITED, hooks)
         if decision.decision is Decision.ALLOW_FOR_SESSION:
-            self.grants.add(tool, asked["target"], ApprovalId(asked["approval_id"]))
+            self.grants.add(tool, asked["target"], ApprovalId(asked["approval_id"]), asked.get("needed", 1))
         if any(each["verdict"] == CHANGED for each in hooks):
             return CallAllowed(orjson.dumps(asked["arguments"]).decode(), Stage.APPROVED, hooks, asked["target"])
         return CallAllowed(call.arguments, Stage.APPROVED, hooks, asked["target"])

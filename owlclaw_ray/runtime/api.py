@@ -11,11 +11,13 @@ from msgspec import Struct
 from owlclaw_ray.access.authentication import Authenticator
 from owlclaw_ray.access.keys import AccessKeys
 from owlclaw_ray.access.tenants import Tenants
+from owlclaw_ray.access.tokens import IssuerTokens
 from owlclaw_ray.definitions.api import NamedDefinitions
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus
 from owlclaw_ray.domain.artifact import StoredArtifact
 from owlclaw_ray.domain.callback import CallbackRules
+from owlclaw_ray.domain.issuer import Issuer
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, NotedHead, NotedHeads
 from owlclaw_ray.domain.node import ClusterView, NodeCondition, nodes_called
 from owlclaw_ray.domain.run import Run
@@ -45,6 +47,7 @@ from owlclaw_ray.schedules.timetable import Timetable
 from owlclaw_ray.secrets.api import SecretKeeper
 from owlclaw_ray.store.api import QueryStore, Store
 from owlclaw_ray.store.commands import (
+    AllowanceStored,
     ApprovalClosed,
     ApprovalSettled,
     CancelOutcome,
@@ -183,6 +186,7 @@ class Runtime:
         keep_score: Callable[[Score], Awaitable[None]] = refuse_score,
         secrets: SecretKeeper,
         keys_required: bool = False,
+        issuers: Sequence[Issuer] = (),
     ) -> None:
         self._cluster_of, self._mark_nodes = cluster_of, mark_nodes
         self._ring, self._noted_heads, self._keep_score = ring, noted_heads, keep_score
@@ -204,7 +208,8 @@ class Runtime:
             ids=ids,
         )
         self.inbox = WebhookInbox(sources, store=store, submissions=self._submissions, clock=clock, ids=ids)
-        self.authenticator = Authenticator(store, clock, ids, keys_required=keys_required)
+        tokens = IssuerTokens(issuers, clock) if issuers else None
+        self.authenticator = Authenticator(store, clock, ids, tokens, keys_required=keys_required)
         self.keys = AccessKeys(store, clock, ids, made=self.authenticator.close)
         self.tenants = Tenants(store, clock, ids, made=self.authenticator.close)
         self.outbox = WebhookOutbox(store, clock, ids)
@@ -350,6 +355,8 @@ class Runtime:
     async def decide(self, tenant: TenantId, approval_id: ApprovalId, decision: ApprovalDecision) -> Approval:
         """Settle a pending approval and wake its agent; repeating a decision changes nothing. When this returns, it is durable.
 
+        An approval that other principals must allow, too, is pending still.
+
         Raises NotFoundError, AlreadyDecidedError, ToolArgumentsError if other arguments come with it that do not fit the tool's
         schema, StoreUnavailableError.
         """
@@ -367,6 +374,8 @@ class Runtime:
             case ApprovalSettled(approval, resumes):
                 if resumes:
                     self._behind(self._dispatcher.wake([approval.request.agent]))
+                return approval
+            case AllowanceStored(approval):
                 return approval
             case ApprovalClosed(approval):
                 if approval.status is ApprovalStatus.EXPIRED:

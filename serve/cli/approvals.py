@@ -8,6 +8,7 @@ import orjson
 import typer
 
 from owlclaw_ray import wire
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.json import JsonObject
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
 from serve.cli.listings import LimitOption, StatusOption, status_of
@@ -137,6 +138,15 @@ def _lines(approval: wire.Approval) -> list[tuple[str, str]]:
         *(("hook", f"{each['hook']} {each['verdict']}") for each in approval["hooks"]),
         ("expires", when(approval["expires_at"])),
     ]
+    for each in approval["allowed_by"]:
+        changed = "" if each["arguments"] is None else f", with {orjson.dumps(each['arguments']).decode()}"
+        why = f": {each['reason']}" if each["reason"] else ""
+        lines.append(
+            ("allowed", f"{each['decision']} by {each['by'] or each['principal']}, {when(each['at'])}{why}{changed}")
+        )
+    if approval["needed"] > 1 and approval["still_needed"]:
+        who = "by another person" if approval["allowed_by"] else "by different people"
+        lines.append(("still needed", f"{counted(approval['still_needed'], 'allowance')} {who}"))
     decision = approval["decision"]
     if decision is not None:
         why = f": {decision['reason']}" if decision["reason"] else ""

@@ -18,7 +18,14 @@ from urllib.parse import urlsplit
 
 from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.access_key import KEY_VARIABLE
-from owlclaw_ray.errors import ConfigurationError, DefinitionError, OwlClawError, RuntimeUnavailableError, install_hint
+from owlclaw_ray.errors import (
+    ConfigurationError,
+    DefinitionError,
+    IssuerUnavailableError,
+    OwlClawError,
+    RuntimeUnavailableError,
+    install_hint,
+)
 from owlclaw_ray.tools.mcp.options import Address, shown_target
 from owlclaw_ray.tools.programs import child_environment
 from serve.cli.connection import environment
@@ -71,6 +78,7 @@ def check_project(folder: Path, environ: Mapping[str, str], *, probed: bool = Fa
     if "tracing" not in read.wrong and not settings.tracing.problems(environ):
         yield from _traces(settings, environ)
     yield from _webhooks(settings)
+    yield from _issuers(settings)
     yield _data_dir(settings.data_dir)
     if is_accessible_to_others(settings):
         rights = f"{S_IMODE(settings.data_dir.stat().st_mode):04o}"
@@ -298,6 +306,29 @@ def _webhooks(settings: Settings) -> Iterator[CheckFinding]:
             "have the source sign the time (signature.timestamp_header or timestamp_key, and {timestamp} in signed), or set dedupe to "
             "what identifies a delivery, such as {body.id}",
         )
+
+
+def _issuers(settings: Settings) -> Iterator[CheckFinding]:
+    """Yield whether the keys of each issuer of tokens can be had from here, and fit."""
+    if not settings.issuers:
+        return
+    from owlclaw_ray.access.issuer_keys import fetch_keys
+    from owlclaw_ray.kernel.system_clock import SystemClock
+
+    for issuer in settings.issuers:
+        subject = f"issuer {issuer.name}"
+        try:
+            keys = asyncio.run(fetch_keys(issuer, SystemClock()))
+        except IssuerUnavailableError as error:
+            fix = "correct access.issuers, or wait for it: until then its tokens get 503"
+            yield fail(subject, str(error), fix)
+            continue
+        usable = sum(any(each.fits(algorithm) for algorithm in issuer.algorithms) for each in keys)
+        if usable:
+            yield ok(subject, f"{counted(usable, 'key')} for {', '.join(issuer.algorithms)}")
+        else:
+            what = f"{issuer.issuer} has no key for {', '.join(issuer.algorithms)}"
+            yield fail(subject, what, "set algorithms to what it signs by: until then its tokens get 401")
 
 
 def _data_dir(data_dir: Path) -> CheckFinding:

@@ -12,11 +12,12 @@ from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray.access.keys import IssuedKey
 from owlclaw_ray.domain.access_key import AccessKey
 from owlclaw_ray.domain.agent import AgentRef, AgentState
-from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus, Decision
+from owlclaw_ray.domain.approval import Allowance, Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus, Decision
 from owlclaw_ray.domain.artifact import StoredArtifact
 from owlclaw_ray.domain.callback import Callback, CallbackStatus
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
@@ -305,6 +306,12 @@ SAMPLES: dict[str, Callable[[], Any]] = {
     "ring": lambda: bodies.ring_body(Alarm(ScheduleId("sch_1"), AT)),
     "no ring": lambda: bodies.ring_body(Alarm(ScheduleId("sch_1"), None)),
     "approval": lambda: bodies.approval_body(Approval(REQUEST)),
+    "approval that one allowed": lambda: bodies.approval_body(
+        Approval(
+            replace(REQUEST, needed=2),
+            allowed_by=(Allowance(ApprovalDecision(Decision.ALLOW_ONCE, "好", "ada", principal="key:1"), AT),),
+        )
+    ),
     "decided approval": lambda: bodies.approval_body(
         Approval(
             CHILD_REQUEST,

@@ -7,7 +7,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus, Decision
+from owlclaw_ray.domain.approval import Allowance, Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus, Decision
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
@@ -16,6 +16,7 @@ from owlclaw_ray.ids import ApprovalId, RunId, TenantId, ToolCallId
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import (
     AgentActivated,
+    AllowanceStored,
     Appended,
     ApprovalClosed,
     ApprovalSettled,
@@ -48,6 +49,10 @@ from tests.contracts.store_commands import AGENT, NOW, activation, claimed, endi
 
 ALLOW = ApprovalDecision(Decision.ALLOW_ONCE, "好", "张三")
 DENY = ApprovalDecision(Decision.DENY)
+ADA, BOB, CAROL = (
+    ApprovalDecision(Decision.ALLOW_ONCE, "fine", name, principal=f"key:{name.lower()}")
+    for name in ("Ada", "Bob", "Carol")
+)
 LATER = NOW + timedelta(hours=1)
 
 
@@ -74,6 +79,10 @@ def request(name: str = "a", agent: AgentRef = AGENT, hours: int = 24) -> Approv
         "api",
         "run_0",
     )
+
+
+TWO = replace(request(), needed=2)
+"""What two principals must allow."""
 
 
 def waiting(*requests: ApprovalRequest, epoch: int = 1) -> AwaitApprovals:
@@ -242,6 +251,127 @@ class ApprovalContract:
         assert found is not None
         assert found.decision == changed
         assert (await claimed(store)).journal[-2].data["arguments"] == changed.arguments
+
+    async def test_what_two_must_allow_waits_for_another_principal(self, store: Store) -> None:
+        await waits(store, TWO)
+
+        first = await one(store, deciding(decision=ADA))
+
+        noted = Approval(TWO, allowed_by=(Allowance(ADA, LATER),))
+        assert first == AllowanceStored(noted)
+        assert noted.still_needed == 1
+        assert await store.read(ApprovalById(AGENT.tenant, ApprovalId("apr_a"))) == noted
+        assert await store.read(ApprovalFilter(AGENT.tenant, status=ApprovalStatus.PENDING)) == [noted]
+        assert await store.read(AgentsWithWork()) == []
+
+        second = await one(store, deciding(decision=BOB))
+
+        assert isinstance(second, ApprovalSettled)
+        assert second.resumes
+        assert (second.approval.status, second.approval.still_needed) == (ApprovalStatus.ALLOWED, 0)
+        assert second.approval.decision == replace(BOB, by="Ada and Bob")
+        assert second.approval.allowed_by == (Allowance(ADA, LATER), Allowance(BOB, LATER))
+        assert await store.read(ApprovalById(AGENT.tenant, ApprovalId("apr_a"))) == second.approval
+        assert (await claimed(store)).journal[-2].data["by"] == "Ada and Bob"
+
+    async def test_the_same_principal_counts_once_whatever_it_calls_itself(self, store: Store) -> None:
+        await waits(store, TWO)
+        await one(store, deciding(decision=ADA))
+
+        same = await one(store, deciding(decision=ADA))
+        renamed = await one(store, deciding(decision=replace(ADA, by="Bob", reason="again")))
+
+        assert same == AllowanceStored(Approval(TWO, allowed_by=(Allowance(ADA, LATER),)))
+        assert isinstance(renamed, AllowanceStored)
+        assert renamed.approval.still_needed == 1
+        assert len(renamed.approval.allowed_by) == 1
+        found = await one(store, deciding(decision=replace(ADA, principal="")))
+        assert isinstance(found, ApprovalSettled)
+
+    async def test_of_two_who_allow_at_once_the_second_settles_it(self, store: Store) -> None:
+        await waits(store, TWO)
+
+        outcomes = await store.apply([deciding(decision=each) for each in (ADA, BOB, ADA, BOB, CAROL)])
+
+        assert [type(each) for each in outcomes] == [
+            AllowanceStored,
+            ApprovalSettled,
+            ApprovalSettled,
+            ApprovalSettled,
+            ApprovalClosed,
+        ]
+        assert (await claimed(store)).run.status is RunStatus.RUNNING
+
+    async def test_one_denial_is_enough_and_ends_it(self, store: Store) -> None:
+        await waits(store, TWO)
+        await one(store, deciding(decision=ADA))
+        denial = replace(BOB, decision=Decision.DENY)
+
+        settled = await one(store, deciding(decision=denial))
+
+        assert isinstance(settled, ApprovalSettled)
+        assert (settled.approval.status, settled.approval.decision) == (ApprovalStatus.DENIED, denial)
+        assert await one(store, deciding(decision=ADA)) == ApprovalClosed(settled.approval)
+        assert await one(store, deciding(decision=CAROL)) == ApprovalClosed(settled.approval)
+
+    async def test_who_allowed_may_deny_before_another_allows(self, store: Store) -> None:
+        await waits(store, TWO)
+        await one(store, deciding(decision=ADA))
+
+        settled = await one(store, deciding(decision=replace(ADA, decision=Decision.DENY)))
+
+        assert isinstance(settled, ApprovalSettled)
+        assert settled.approval.status is ApprovalStatus.DENIED
+
+    async def test_an_approval_that_one_has_allowed_expires(self, store: Store) -> None:
+        await waits(store, replace(TWO, expires_at=LATER + timedelta(hours=1)))
+        await one(store, deciding(decision=ADA))
+        over = LATER + timedelta(hours=1)
+
+        late = await one(store, replace(deciding(decision=BOB), at=over))
+
+        assert isinstance(late, ApprovalClosed)
+        assert late.approval.status is ApprovalStatus.EXPIRED
+        assert await store.read(ApprovalById(AGENT.tenant, ApprovalId("apr_a"))) == late.approval
+        assert late.approval.allowed_by == (Allowance(ADA, LATER),)
+
+    async def test_two_allow_the_same_arguments_or_not_at_all(self, store: Store) -> None:
+        await waits(store, TWO)
+        await one(store, deciding(decision=ADA))
+        edited = {"to": "李四"}
+
+        other = await one(store, deciding(decision=replace(BOB, arguments=edited)))
+        assert isinstance(other, AllowanceStored)
+        assert other.approval.still_needed == 1
+        agreed = await one(store, deciding(decision=replace(ADA, arguments=edited)))
+
+        assert isinstance(agreed, ApprovalSettled)
+        assert agreed.approval.decision is not None
+        assert agreed.approval.decision.arguments == edited
+
+    async def test_a_call_is_allowed_for_the_session_if_both_say_so(self, store: Store) -> None:
+        session = Decision.ALLOW_FOR_SESSION
+        await waits(store, TWO, replace(TWO, approval_id=ApprovalId("apr_b"), call_id=ToolCallId("b")))
+        for name, first in (("a", session), ("b", Decision.ALLOW_ONCE)):
+            await one(store, deciding(name, replace(ADA, decision=first)))
+            settled = await one(store, deciding(name, replace(BOB, decision=session)))
+
+            assert isinstance(settled, ApprovalSettled)
+            assert settled.approval.decision is not None
+            assert settled.approval.decision.decision is first
+
+    async def test_the_ledger_has_each_decision_with_its_principal(self, store: Store) -> None:
+        await waits(store, TWO)
+        for decision in (ADA, ADA, BOB):
+            await one(store, deciding(decision=decision))
+
+        found = [each.record for each in await store.read(LedgerFilter(AGENT.tenant, kind=LedgerKind.APPROVAL))]
+        assert [(each.data["what"], each.data["principal"], each.data.get("still_needed")) for each in found] == [
+            ("allowed", "key:ada", 1),
+            ("allowed", "key:bob", 0),
+            ("decided", "key:bob", None),
+        ]
+        assert await store.read(LedgerBreaks(AGENT.tenant)) == []
 
     async def test_there_are_no_approvals_but_the_tenants_own(self, store: Store) -> None:
         await waits(store)

@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from owlclaw_ray import ApprovalNeededError, OwlClaw, ToolContext
+from owlclaw_ray.configuration.permissions import PermissionSettings
 from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import ApprovalDecision, Decision
@@ -23,6 +24,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.ids import DEFAULT_TENANT
+from owlclaw_ray.policy.permission import SessionGrants
 from owlclaw_ray.settings import load_settings
 from owlclaw_ray.store.queries import AgentByRef, ApprovalFilter, JournalOfRun, LedgerFilter
 from owlclaw_ray.testing.clock import ManualClock
@@ -581,3 +583,69 @@ async def test_where_people_can_be_asked_a_call_asks_that_only_its_skill_calls_r
     assert asked == [("shop.burn", "its skill burn requires confirmation")]
     assert app.calls == []
     assert "skills" not in seen
+
+
+@pytest.mark.parametrize(
+    ("selector", "asks_two"),
+    [
+        ("shop.pay", True),
+        ("shop.*", True),
+        ("tag:risk:high", True),
+        ("risk:high", True),
+        ("risk:low", True),
+        ("risk:critical", False),
+        ("shop.look", False),
+    ],
+)
+@pytest.mark.parametrize("file", ["own", "inherited"])
+async def test_what_two_people_must_allow_asks_them_though_it_is_allowed_and_confirmed(
+    agents, tmp_path, selector, asks_two, file
+):
+    app, asked = shop(), []
+    rules = {"own": {}, "inherited": {}, file: {"two_people": [selector]}}
+    agents.script(
+        calls(("shop.pay", {"amount": 5})),
+        {"text": "x"},
+        governance={"confirmed": ["shop.pay"]},
+        permissions={"allow": ["shop.*"], **rules["own"]},
+    )
+    policy = PermissionPolicy(inherited=PermissionSettings(**rules["inherited"]).rules)
+
+    async def approve(request):
+        asked.append((request.needed, request.reason))
+        return Decision.ALLOW_ONCE
+
+    async with runtime_of(agents, tmp_path, app, approve=approve, defaults=Defaults(permissions=policy)) as runtime:
+        told = await results(runtime, await runtime.trigger("watch"))
+
+    assert asked == ([(2, f"permissions.two_people has {selector!r}")] if asks_two else [])
+    assert (app.calls, told) == (([], ["denied"]) if asks_two else ([5], ["paid"]))
+
+
+async def test_a_run_goes_on_when_two_people_allowed_its_call_and_for_the_session_if_both_say_so(agents, tmp_path):
+    app = shop()
+    paying = calls(("shop.pay", {"amount": 5}))
+    agents.script(paying, paying, {"text": "x"}, permissions={"two_people": ["risk:high"]})
+    ada, bob = (
+        ApprovalDecision(Decision.ALLOW_FOR_SESSION, by=name, principal=f"person:idp/{name}") for name in ("ada", "bob")
+    )
+    async with runtime_of(agents, tmp_path, app) as runtime:
+        accepted = await runtime.submit(WATCH, Trigger(TriggerKind.API))
+        while not (found := await runtime.approvals(ApprovalFilter(DEFAULT_TENANT))):
+            await asyncio.sleep(0)
+        for decision in (ada, ada):
+            approval = await runtime.decide(DEFAULT_TENANT, found[0].request.approval_id, decision)
+            assert (approval.still_needed, app.calls) == (1, [])
+        await runtime.decide(DEFAULT_TENANT, found[0].request.approval_id, bob)
+        run = await runtime.outcome(accepted)
+
+    assert (run.status, app.calls) == (RunStatus.COMPLETED, [5, 5])
+
+
+def test_what_one_person_allowed_for_the_session_is_not_allowed_by_two():
+    [pay] = [each for each in shop().registry.definitions() if each.name == "shop.pay"]
+    grants = SessionGrants()
+
+    grants.add(pay, "x", "apr_1")
+
+    assert (grants.covering(pay, "x"), grants.covering(pay, "x", 2)) == ("apr_1", None)

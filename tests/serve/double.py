@@ -636,6 +636,9 @@ class MemoryRuntime(Runtime):
         problems = argument_problems(approval.request.input_schema, decision.arguments or {})
         if problems:
             raise ToolArgumentsError(approval.request.tool, problems)
+        if approval.status is ApprovalStatus.PENDING and decision.allows and approval.request.needed > 1:
+            approval = self._approvals[approval_id] = approval.allowed(decision, self._clock.now())
+            return approval
         if approval.status is ApprovalStatus.PENDING:
             status = ApprovalStatus.ALLOWED if decision.allows else ApprovalStatus.DENIED
             approval = replace(approval, status=status, decision=decision, decided_at=self._clock.now())

@@ -3,7 +3,9 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from owlclaw_ray.access.keys import KeyRequest
 from owlclaw_ray.client import Client, ClientError
+from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.errors import AlreadyDecidedError, NotFoundError
 from owlclaw_ray.ids import RunId
 from tests.serve.double import MemoryRuntime
@@ -122,3 +124,56 @@ async def test_the_client_lists_shows_and_decides(server: str, runtime: MemoryRu
             await client.approval("apr_9")
         with pytest.raises(ClientError, match="do not fit"):
             await client.decide("apr_2", "allow_once", arguments={"to": 3})
+
+
+async def test_a_call_that_two_must_allow_tells_who_did_and_how_many_are_still_needed(http, runtime):
+    runtime.request_approval(needed=2)
+    keys = [
+        {"Authorization": f"Bearer {(await runtime.keys.create(LOCAL, KeyRequest(name, ('approver',)))).text}"}
+        for name in ("ada", "bob")
+    ]
+
+    async def allow(key, **more):
+        return (await http.post(DECISION, json={"decision": "allow_once", **more}, headers=keys[key])).json()
+
+    shown = (await http.get("/v1/approvals/apr_1", headers=keys[0])).json()
+    assert (shown["needed"], shown["still_needed"], shown["allowed_by"]) == (2, 2, [])
+    first = await allow(0, reason="好")
+    again = await allow(0, by="bob")
+    assert [(each["status"], each["still_needed"], len(each["allowed_by"])) for each in (first, again)] == [
+        ("pending", 1, 1),
+        ("pending", 1, 1),
+    ]
+    [ada] = first["allowed_by"]
+    assert (ada["decision"], ada["reason"], ada["arguments"]) == ("allow_once", "好", None)
+    assert ada["by"] == f"{ada['principal']} (ada)"
+    assert ada["at"]
+
+    second = await allow(1)
+
+    assert (second["status"], second["still_needed"]) == ("allowed", 0)
+    assert [each["by"].partition(" ")[2] for each in second["allowed_by"]] == ["(ada) for bob", "(bob)"]
+
+
+async def test_without_keys_all_are_one_person_whoever_they_say_they_are(http, runtime):
+    runtime.request_approval(needed=2)
+
+    for who in ("ada", "bob", "carol"):
+        answer = await http.post(DECISION, json={"decision": "allow_once", "by": who})
+
+    assert (answer.json()["status"], answer.json()["still_needed"]) == ("pending", 1)
+
+
+async def test_an_approver_of_some_agents_decides_about_these_alone(http, runtime):
+    runtime.request_approval()
+    runtime.request_approval("patient")
+    key = (await runtime.keys.create(LOCAL, KeyRequest("ada", ("approver",), ("agent:patient",)))).text
+    headers = {"Authorization": f"Bearer {key}"}
+
+    theirs, ours = [
+        await http.post(f"/v1/approvals/{each}/decision", json={"decision": "allow_once"}, headers=headers)
+        for each in ("apr_1", "apr_2")
+    ]
+
+    assert (theirs.status_code, ours.status_code) == (403, 200)
+    assert ours.json()["decision"]["by"].startswith("key:")

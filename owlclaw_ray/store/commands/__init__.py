@@ -22,6 +22,7 @@ from owlclaw_ray.store.commands.access import (
     TenantStored,
 )
 from owlclaw_ray.store.commands.approvals import (
+    AllowanceStored,
     ApprovalClosed,
     ApprovalSettled,
     AwaitApprovals,
@@ -214,6 +215,7 @@ Outcome: TypeAlias = (
     | TaskStored
     | TaskChanged
     | ApprovalSettled
+    | AllowanceStored
     | ApprovalClosed
     | NoSuchApproval
     | Released
@@ -251,6 +253,7 @@ __all__ = [
     "ActivateAgent",
     "AgentActivated",
     "AgentBusy",
+    "AllowanceStored",
     "AlreadyFired",
     "AppendJournal",
     "AppendLedger",

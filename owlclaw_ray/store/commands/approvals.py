@@ -32,8 +32,10 @@ class AwaitApprovals(Struct, frozen=True):
 class DecideApproval(Struct, frozen=True):
     """Settle a pending approval. With the last one of its run the run is `running` again, for whoever claims it first.
 
-    The run's journal and the ledger get the decision in the same commit. Outcome: ApprovalSettled, for the same decision again
-    too, even if the run went on since; ApprovalClosed if it was settled otherwise or its time is over; NoSuchApproval.
+    The run's journal and the ledger get the decision in the same commit. Where several principals must allow the call, an allowance
+    settles it if it is the last that is needed, a denial at once. Outcome: ApprovalSettled, for the same decision again
+    too, even if the run went on since; AllowanceStored; ApprovalClosed if it was settled otherwise or its time is over;
+    NoSuchApproval.
     """
 
     tenant: TenantId
@@ -55,6 +57,12 @@ class ApprovalSettled(Struct, frozen=True):
 
     approval: Approval
     resumes: bool
+
+
+class AllowanceStored(Struct, frozen=True):
+    """The allowance is stored and in the ledger, and the approval pending still: others must allow the call, too."""
+
+    approval: Approval
 
 
 class ApprovalClosed(Struct, frozen=True):

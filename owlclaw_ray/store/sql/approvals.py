@@ -8,12 +8,14 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus, Decision
-from owlclaw_ray.domain.entries import approval_decided, decided_record
+from owlclaw_ray.domain.entries import allowed_record, approval_decided, decided_record
 from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import ApprovalId, RecordId, TenantId, derived_id
 from owlclaw_ray.store.commands import (
+    AllowanceStored,
     Appended,
     ApprovalClosed,
     ApprovalSettled,
@@ -30,7 +32,7 @@ from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.run_lifecycle import appended, check_claimed, need_facts, owned, run_of, store_facts
 from owlclaw_ray.store.sql.working_set import EPOCH_AFTER_WAIT, RunRow, WorkingSet
 
-Settled: TypeAlias = ApprovalSettled | ApprovalClosed | NoSuchApproval
+Settled: TypeAlias = ApprovalSettled | AllowanceStored | ApprovalClosed | NoSuchApproval
 
 _EXPIRED = ApprovalDecision(Decision.DENY, "expired")
 
@@ -72,14 +74,25 @@ def decide(store: WorkingSet, command: DecideApproval) -> Settled:
     if approval is None:
         return NoSuchApproval()
     if approval.status is not ApprovalStatus.PENDING:
-        if approval.decision != command.decision:
+        if not approval.says_already(command.decision):
             return ApprovalClosed(approval)
         run = store.runs[approval.request.run_id]
         return ApprovalSettled(approval, run.status is RunStatus.RUNNING and run.claimed_epoch == EPOCH_AFTER_WAIT)
     if command.at >= approval.request.expires_at:
         return ApprovalClosed(_settle(store, approval, ApprovalStatus.EXPIRED, _EXPIRED, command.at).approval)
-    status = ApprovalStatus.ALLOWED if command.decision.allows else ApprovalStatus.DENIED
-    return _settle(store, approval, status, command.decision, command.at)
+    if not command.decision.allows:
+        return _settle(store, approval, ApprovalStatus.DENIED, command.decision, command.at)
+    if approval.request.needed == 1:
+        return _settle(store, approval, ApprovalStatus.ALLOWED, command.decision, command.at)
+    if approval.says_already(command.decision):
+        return AllowanceStored(approval)
+    micros = to_micros(command.at)
+    allowed = approval.allowed(command.decision, from_micros(micros))
+    _record(store, allowed, f"allowed {micros} {command.decision}", micros, allowed_record(allowed, command.decision))
+    if allowed.decision is None:
+        store.put_approval(allowed)
+        return AllowanceStored(allowed)
+    return _settle(store, allowed, ApprovalStatus.ALLOWED, allowed.decision, command.at)
 
 
 @applies(ExpireApproval, needs=_need_approval)
@@ -124,9 +137,12 @@ def go_on(store: WorkingSet, run: RunRow) -> None:
 
 def _change(store: WorkingSet, approval: Approval, at: int) -> None:
     store.put_approval(approval)
-    request = approval.request
-    record_id = RecordId(derived_id("rec", request.run_id, "approval", request.approval_id, "decided"))
-    agent, data = request.agent, decided_record(approval)
+    _record(store, approval, "decided", at, decided_record(approval))
+
+
+def _record(store: WorkingSet, approval: Approval, key: str, at: int, data: JsonObject) -> None:
+    request, agent = approval.request, approval.request.agent
+    record_id = RecordId(derived_id("rec", request.run_id, "approval", request.approval_id, key))
     kind, moment = LedgerKind.APPROVAL, from_micros(at)
     store.record((LedgerRecord(record_id, agent.tenant, agent.agent_id, request.run_id, kind, moment, data),))
 

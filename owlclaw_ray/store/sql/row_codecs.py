@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Generic, TypeVar, get_args, get_type_hints
@@ -13,7 +13,7 @@ from sqlalchemy.sql.schema import Table
 
 from owlclaw_ray.domain.access_key import AccessKey
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus
+from owlclaw_ray.domain.approval import Allowance, Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus
 from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.entries import decision_data, request_data
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
@@ -147,6 +147,7 @@ APPROVALS = RowCodec(
         "expires_at": lambda approval: to_micros(approval.request.expires_at),
         "request": lambda approval: dump(request_data(approval.request)),
         "decision": lambda approval: None if approval.decision is None else dump(decision_data(approval.decision)),
+        "allowed_by": lambda approval: _allowances(approval.allowed_by) if approval.allowed_by else None,
     },
 )
 """To rows; from them: `approval_of`, for half of a request is in columns of its own."""
@@ -161,7 +162,12 @@ def approval_of(row: Any) -> Approval:
     owner = {"agent": agent_of(row.agent), "run_id": row.run_id}
     request = convert({**load(row.request), **owner, **times}, ApprovalRequest)
     decision = None if row.decision is None else convert(load(row.decision), ApprovalDecision)
-    return Approval(request, ApprovalStatus(row.status), decision, optional_time(row.decided_at))
+    allowed_by = () if row.allowed_by is None else convert(load(row.allowed_by), tuple[Allowance, ...])
+    return Approval(request, ApprovalStatus(row.status), decision, optional_time(row.decided_at), allowed_by)
+
+
+def _allowances(allowed_by: Iterable[Allowance]) -> str:
+    return dump([{"decision": decision_data(each.decision), "at": each.at.isoformat()} for each in allowed_by])
 
 
 def entry_of(row: Any) -> JournalEntry:

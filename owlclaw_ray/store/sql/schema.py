@@ -206,6 +206,7 @@ approvals = Table(
     Column("request", Text, nullable=False),
     Column("decision", Text),
     Column("decided_at", BigInteger),
+    Column("allowed_by", Text),
     Index("approvals_pending", "expires_at", sqlite_where=PENDING, postgresql_where=PENDING),
     Index("approvals_by_run", "run_id"),
     Index("approvals_by_agent", "agent", "requested_at"),

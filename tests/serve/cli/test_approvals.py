@@ -78,3 +78,15 @@ def test_arguments_that_are_no_object_are_wrong_usage(owlclaw: Run, approval, ar
 
 def test_a_status_that_there_is_not_is_wrong_usage(owlclaw: Run):
     assert owlclaw("approvals", "list", "--status", "open").exit_code == 2
+
+
+def test_who_allowed_a_call_and_who_has_to_still_is_shown(owlclaw: Run, runtime: MemoryRuntime):
+    runtime.request_approval(needed=2)
+
+    assert "still needed 2 allowances by different people" in owlclaw("approvals", "show", "apr_1").output
+    shown = owlclaw("approvals", "allow", "apr_1", "--by", "ada", "--reason", "好").output
+
+    assert "pending" in shown
+    assert "allow_once by ada, " in shown
+    assert ": 好" in shown
+    assert "still needed 1 allowance by another person" in shown

@@ -18,6 +18,7 @@ from owlclaw_ray.settings import load_settings
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.openai_server import CannedFailure, CannedReply, FunctionCall, OpenAIServer
+from tests.issuer import serving_issuer
 from tests.serve.cli.conftest import Run
 
 
@@ -455,3 +456,24 @@ def test_doctor_warns_of_webhooks_that_anybody_who_saw_one_can_send_again(
 
     assert [each["level"] for each in told] == [level]
     assert "shop" in str(told)
+
+
+def test_the_keys_of_issuers_are_looked_at(cli: Run, project: Path):
+    settings = project / "owlclaw.yaml"
+    with serving_issuer() as issuer:
+        entry = f"{{issuer: '{issuer.url}', audience: a, kind: person, tenant: default, scopes: [viewer]}}"
+        settings.write_text(f"{settings.read_text()}\naccess: {{issuers: [{entry}]}}\n")
+        found = [cli("doctor", "--folder", str(project))]
+        issuer.keys = []
+        found.append(cli("doctor", "--folder", str(project)))
+        issuer.status = 404
+        found.append(cli("doctor", "--folder", str(project)))
+
+    said = [next(line for line in each.output.splitlines() if "issuer 127.0.0.1" in line) for each in found]
+    assert "OK" in said[0]
+    assert "3 keys for RS256, ES256, EdDSA" in said[0]
+    assert "FAIL" in said[1]
+    assert "has no key for RS256" in said[1]
+    assert "FAIL" in said[2]
+    assert "answered 404" in said[2]
+    assert [each.exit_code for each in found] == [0, 1, 1]
