@@ -48,10 +48,8 @@ class Gate(World):
 
 
 @pytest.fixture
-async def gate():
-    gate = Gate()
-    yield gate
-    await gate.store.close()
+def gate():
+    return Gate()
 
 
 async def test_where_others_reach_the_server_nobody_is_let_in_without_a_key_even_while_there_are_none(gate):

@@ -14,11 +14,10 @@ ACME, OTHER = TenantId("acme"), TenantId("other")
 
 
 @pytest.fixture
-async def world():
+def world():
     world = World()
     world.weights = TenantWeights(world.store, world.clock)
-    yield world
-    await world.store.close()
+    return world
 
 
 async def test_a_weight_is_one_until_it_was_read_and_then_what_the_tenant_has(world):
