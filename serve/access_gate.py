@@ -6,7 +6,9 @@ A key comes in the header `Authorization: Bearer owl_…`, and nowhere else: wha
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from owlclaw_ray.access.authentication import Authenticator
@@ -22,6 +24,7 @@ from serve.route_check import OPERATIONS, PathOperations
 _ANYBODY = Principal(DEFAULT_TENANT, PrincipalKind.SYSTEM, "public")
 """For whom public operations are done: it has no scopes."""
 _BEARER = b"bearer "
+_BODILESS = frozenset({"GET", "HEAD"})
 
 
 class AccessGate:
@@ -40,6 +43,10 @@ class AccessGate:
             return
         scope[OPERATIONS] = operations = self._paths.of(scope["path"])
         operation = operations.get(scope["method"])
+        if not operations:  # the router may read a path otherwise than we do: what we do not know does not reach it
+            path = scope["path"]
+            await problem_of(HTTPException(HTTPStatus.NOT_FOUND), path).response(path)(scope, receive, send)
+            return
         if operation is None or operation.scope == PUBLIC:
             scope[PRINCIPAL] = _ANYBODY
             await self._app(scope, receive, send)
@@ -53,7 +60,7 @@ class AccessGate:
             await problem_of(error, path).response(path)(scope, receive, send)
             return
         scope[PRINCIPAL] = principal
-        await self._app(scope, receive if key is None else _Receiver(receive, key, self._authenticator), send)
+        await self._app(scope, _Receiver(receive, key, self._authenticator, read=scope["method"] in _BODILESS), send)
 
 
 def _key_of(scope: Scope) -> str | None:
@@ -67,11 +74,13 @@ def _key_of(scope: Scope) -> str | None:
 
 
 class _Receiver:
-    """Receives for a request with a key. Behind its body only the client's going is awaited: when the key is refused, it has gone."""
+    """Receives for a request. Behind its body only the client's going is awaited: when the key is refused, it has gone.
 
-    def __init__(self, receive: Receive, key: str, authenticator: Authenticator) -> None:
-        self._receive, self._key, self._authenticator = receive, key, authenticator
-        self._read = False
+    `read`: nothing is to come but that, as a GET has no body.
+    """
+
+    def __init__(self, receive: Receive, key: str | None, authenticator: Authenticator, *, read: bool) -> None:
+        self._receive, self._key, self._authenticator, self._read = receive, key, authenticator, read
 
     async def __call__(self) -> Message:
         """Return the next message of the client."""

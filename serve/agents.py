@@ -93,6 +93,7 @@ class AgentRoutes(Resource):
         Every run that begins after the answer uses what they say; one that is under way keeps what it began with. Changed files are
         noticed without this, within a second or two; this also checks again whether the machine has what skills require.
         """
+        principal_of(request).require_operator()
         return json_response(agent_body(await self._runtime.reload(agent_of(request, agent))))
 
     @operation(

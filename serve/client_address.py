@@ -8,6 +8,8 @@ from collections.abc import Collection, Sequence
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from serve.origin_check import FOREIGN
+
 _HEADERS = frozenset({b"forwarded", b"x-real-ip"})
 _PREFIX = b"x-forwarded-"
 _PAIR = re.compile(r"\s*(for|proto)\s*=\s*(?:\"([^\"]*)\"|([^\s;,\"]*))\s*", re.IGNORECASE)
@@ -20,8 +22,8 @@ class ForwardedHeaders:
     """ASGI middleware: sets `client` and `scheme` of the scope, and takes the headers that say them away.
 
     HAProxy in front has put the address that it talks to at the end of X-Forwarded-For, and has taken such headers away from
-    requests of everybody but `proxies`. The client is the last address that is none of a proxy. Behind another server than that
-    HAProxy (`proxies` is None) nothing is believed.
+    requests of everybody but `proxies`. The client is the last address that is none of a proxy. What a proxy passes on is FOREIGN.
+    Behind another server than that HAProxy (`proxies` is None) nothing is believed.
     """
 
     def __init__(self, app: ASGIApp, proxies: Collection[str] | None) -> None:
@@ -53,6 +55,8 @@ class ForwardedHeaders:
             scheme = scheme or next((value.lower() for name, value in reversed(found) if name == "proto"), "")
         if scheme in _SCHEMES:
             scope["scheme"] = scheme
+        if self._is_proxy(_address(peer)):
+            scope[FOREIGN] = True  # whoever is behind it, and whatever it says of that one
         client = self._client([*chain, peer])
         if client is not None:
             scope["client"] = (str(client), 0)
@@ -65,9 +69,12 @@ class ForwardedHeaders:
             if address is None:
                 break
             client = address
-            if not any(address in network for network in self._proxies):
+            if not self._is_proxy(address):
                 break
         return client
+
+    def _is_proxy(self, address: _Address | None) -> bool:
+        return address is not None and any(address in network for network in self._proxies)
 
 
 def _address(text: str) -> _Address | None:

@@ -89,7 +89,7 @@ def application(args: JsonObject) -> Application:
         plan,
         prepared.settings.http,
         alone=False,
-        keys_required=not is_loopback(_serves_at()),
+        keys_required=not (served_at := _serves_at()) or not is_loopback(served_at),
         replicas=wanted.replicas,
         nodes=nodes,
         beside=[steward],
@@ -97,9 +97,9 @@ def application(args: JsonObject) -> Application:
 
 
 def _serves_at() -> str:
-    """Return the address at which Serve's proxies listen."""
+    """Return the address at which Serve's proxies listen; empty if that cannot be told."""
     client = _get_global_client(raise_if_no_controller_running=False) if ray.is_initialized() else None
-    return DEFAULT_HOST if client is None else client.http_config.host or DEFAULT_HOST
+    return "" if client is None else client.http_config.host or DEFAULT_HOST
 
 
 class Steward:

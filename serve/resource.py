@@ -7,13 +7,15 @@ from functools import partial
 from http import HTTPStatus
 from typing import ClassVar, TypeVar
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends
+from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.principal import SCOPES
 from owlclaw_ray.runtime.api import Runtime
 from serve.body_schemas import SCHEMAS, reference
+from serve.parameters import principal_of
 from serve.problems import PROBLEM_JSON, TYPE_PREFIX
 from serve.request_bodies import checked
 
@@ -103,6 +105,7 @@ def operation(
             response_model=None,
             responses={status: _problem(status, signed=scope == PUBLIC) for status in sorted(statuses)} | dict(answers),
             openapi_extra={**(extra or {}), "security": security},
+            dependencies=[] if scope == PUBLIC else [Depends(partial(require_scope, scope))],
         )
         return endpoint
 
@@ -126,6 +129,14 @@ def body(shape: type, examples: Mapping[str, JsonValue] | None = None, *, requir
             checked(each, shape)
         content["application/json"]["examples"] = {name: {"value": each} for name, each in examples.items()}
     return {"requestBody": {"required": required, "content": content}}
+
+
+async def require_scope(scope: str, request: Request) -> None:
+    """Raise AccessDeniedError unless the principal of the request has the scope.
+
+    The gate has asked that already, if it and the router take the path for the same.
+    """
+    principal_of(request).require(scope)
 
 
 def _content(example: str) -> JsonObject:

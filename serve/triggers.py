@@ -19,7 +19,7 @@ from owlclaw_ray.runtime.api import Runtime, TriggerRequest
 from owlclaw_ray.store.commands import RunAccepted
 from serve.body_limit import body_handled
 from serve.body_schemas import reference
-from serve.parameters import agent_of, tenant_of
+from serve.parameters import agent_of, principal_of, tenant_of
 from serve.problems import problem_of
 from serve.representations import accepted_body, json_response, run_body
 from serve.request_bodies import checked, read_json
@@ -37,6 +37,7 @@ from serve.trigger_request import (
 
 PATH = "/v1/agents/{agent}/triggers"
 BATCH_PATH = "/v1/triggers:batch"
+_SCOPE = "runs:write"
 _BEHIND_ALL = 2**62
 """A seq that no entry has: following from there reports only the run's end."""
 _LOCATION: JsonObject = {"Location": {"schema": {"type": "string"}, "description": "The run's path"}}
@@ -102,7 +103,7 @@ class TriggerRoutes(Resource):
 
     @operation(
         f"POST {PATH}",
-        "runs:write",
+        _SCOPE,
         "Trigger an agent",
         {
             202: answer("The trigger is committed", wire.Accepted) | {"headers": _LOCATION},
@@ -127,6 +128,7 @@ class TriggerRoutes(Resource):
 
         When the run ends, a signed webhook is sent to `callback_url`, see /v1/callbacks.
         """
+        principal_of(request).require(_SCOPE)
         agent = agent_of(request, request.path_params["agent"])
         key, wait = parse_idempotency_key(request), parse_wait(request)
         trigger, admission = parse_trigger(b"".join([chunk async for chunk in request.stream()]))

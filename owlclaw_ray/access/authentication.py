@@ -65,12 +65,14 @@ class Authenticator:
         self._store, self._clock, self._ids, self._tokens = store, clock, ids, tokens
         self._keys_required = keys_required
         self._answers: OrderedDict[bytes, _Answer] = OrderedDict()
+        self._refusals: OrderedDict[bytes, _Answer] = OrderedDict()
+        """Beside the answers: made-up keys do not take the places of real ones."""
         self._asked: dict[bytes, asyncio.Task[_Answer]] = {}
         self._open_since: float | None = None
         self._controlled = tokens is not None
         self._opening: asyncio.Task[bool] | None = None
         self._told: OrderedDict[tuple[str, str], float] = OrderedDict()
-        self._watched: dict[str, set[asyncio.Event]] = {}
+        self._watched: dict[str | None, set[asyncio.Event]] = {}
         self._watching: asyncio.Task[None] | None = None
         self._behind: set[asyncio.Task[Any]] = set()
 
@@ -85,7 +87,7 @@ class Authenticator:
                 return LOCAL
             raise UnauthenticatedError(_NO_KEY if self._tokens is None else _NEITHER)
         digest = hashlib.sha256(key.encode()).digest()
-        answer = self._answers.get(digest)
+        answer = self._answers.get(digest) or self._refusals.get(digest)
         if answer is None or self._clock.monotonic() >= answer.until:
             answer = await self._ask(digest, key)
         if answer.principal is None:
@@ -97,7 +99,7 @@ class Authenticator:
         self._controlled = True
 
     @contextmanager
-    def watching(self, key: str) -> Iterator[asyncio.Event]:
+    def watching(self, key: str | None) -> Iterator[asyncio.Event]:
         """Look the key up again and again during the block; the event is set when it is refused."""
         refused = asyncio.Event()
         self._watched.setdefault(key, set()).add(refused)
@@ -158,10 +160,12 @@ class Authenticator:
     async def _look_up(self, digest: bytes, key: str) -> _Answer:
         tokens = self._tokens
         answer = await (self._by_key(key) if tokens is None or not is_token(key) else self._by_token(tokens, key))
-        self._answers[digest] = answer
-        self._answers.move_to_end(digest)
-        while len(self._answers) > _REMEMBERED:
-            self._answers.popitem(last=False)
+        known, others = (self._answers, self._refusals) if answer.principal else (self._refusals, self._answers)
+        others.pop(digest, None)
+        known[digest] = answer
+        known.move_to_end(digest)
+        while len(known) > _REMEMBERED:
+            known.popitem(last=False)
         return answer
 
     async def _by_key(self, key: str) -> _Answer:

@@ -84,8 +84,10 @@ class Principal(Struct, frozen=True):
         resource, _, verb = scope.partition(":")
         if resource in OF_OPERATORS and self.tenant != DEFAULT_TENANT:
             return False
+        if self.patterns and resource in WITHOUT_AGENTS:
+            return False
         if ALL in self.scopes or scope in self.scopes or f"{resource}:admin" in self.scopes:
-            return not self.patterns or resource not in WITHOUT_AGENTS
+            return True
         return verb == "read" and any(f"{resource}:{each}" in self.scopes for each in VERBS[resource])
 
     def sees(self, agent: AgentRef) -> bool:
@@ -98,6 +100,13 @@ class Principal(Struct, frozen=True):
         """Raise AccessDeniedError unless it has the scope."""
         if not self.may(scope):
             raise AccessDeniedError(f"{self} has no scope {scope}", scope)
+
+    def require_operator(self) -> None:
+        """Raise AccessDeniedError if what it does would change what all tenants share."""
+        if self.tenant != DEFAULT_TENANT:
+            raise AccessDeniedError(
+                f"{self} belongs to tenant {self.tenant!r}: what all tenants share is for operators"
+            )
 
     def require_agent(self, agent: AgentRef) -> None:
         """Raise AccessDeniedError unless it may have to do with the agent."""

@@ -15,7 +15,7 @@ from serve.cli.listings import LimitOption
 from serve.cli.output import print_json, table, when
 from serve.cli.user_name import person
 
-KeyArgument = Annotated[str, typer.Argument(help="The key's id, or the key itself.", metavar="KEY_ID")]
+KeyArgument = Annotated[str, typer.Argument(help="The key's id: its 8 characters behind owl_.", metavar="KEY_ID")]
 _FIRST_SCOPES = ("admin",)
 
 
@@ -161,7 +161,11 @@ def _id_of(text: str) -> str:
     from owlclaw_ray.domain.access_key import read_key
 
     read = read_key(text)
-    return text if read is None else read[0]
+    if read is not None:
+        raise typer.BadParameter(
+            f"give its id, {read[0]}: a key in a command is in the list of processes", param_hint="KEY_ID"
+        )
+    return text
 
 
 def _print(issued: wire.IssuedKey, *, as_json: bool) -> None:

@@ -63,6 +63,10 @@ def test_who_is_narrowed_to_agents_has_nothing_that_knows_no_agents():
     narrowed = principal(ALL, *SCOPES, patterns=("agent:trader",))
 
     assert {scope.partition(":")[0] for scope in SCOPES if narrowed.may(scope)} == VERBS.keys() - WITHOUT_AGENTS
+    assert not any(
+        principal(f"{resource}:{VERBS[resource][-1]}", patterns=("agent:trader",)).may(f"{resource}:read")
+        for resource in WITHOUT_AGENTS
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,12 @@ from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, KeyId
 from owlclaw_ray.testing.clock import ManualClock
 from serve.resource import SECURITY_SCHEME
+from serve.route_check import Operation, PathOperations
 from tests.serve.conftest import staged
 from tests.serve.double import MemoryRuntime
 
 PUBLIC = {"GET /healthz", "GET /readyz", "POST /v1/webhooks/{source}"}
+PUBLIC_OPERATION = Operation(None, "")
 METHODS = {"get", "post", "put", "patch", "delete"}
 
 
@@ -146,6 +148,28 @@ async def test_a_path_that_does_not_exist_and_a_method_that_it_does_not_take_nee
     assert (await http.head("/v1/runs")).status_code == 401
 
 
+@pytest.mark.parametrize("end", ["%0A", "%0D", "%00", "%20", "/", "%2F", ";", "%0A%0A"])
+async def test_a_path_that_the_router_could_take_for_another_is_let_through_to_nobody(http, runtime, end):
+    await issued(runtime, "admin")
+
+    for operation, _ in GUARDED:
+        method, path = operation.split()
+        answer = await http.request(method, filled(path) + end)
+        assert answer.status_code in {401, 404, 405}, (operation, answer.text)
+
+
+async def test_where_the_gate_knows_a_path_otherwise_than_the_router_each_operation_asks_again(
+    http, runtime, monkeypatch
+):
+    await issued(runtime, "admin")
+    monkeypatch.setattr(PathOperations, "of", lambda _, path: {"GET": PUBLIC_OPERATION, "POST": PUBLIC_OPERATION})
+
+    for operation, scope in GUARDED:
+        if operation.split()[0] in {"GET", "POST"}:
+            answer = await ask(http, operation)
+            assert (operation, answer.status_code, answer.json()["scope"]) == (operation, 403, scope)
+
+
 async def test_the_body_of_who_is_refused_is_not_read(http, runtime):
     await issued(runtime, "admin")
 
@@ -257,6 +281,17 @@ async def test_a_stream_ends_when_its_key_is_revoked_and_goes_on_while_it_is_not
     assert not kept.done()
     await http.post(f"/v1/runs/{run_id}/cancel", headers=bearer(other))
     assert "event: end" in (await kept).text
+
+
+async def test_a_stream_that_was_opened_without_a_key_ends_when_there_is_one(http, runtime, clock):
+    run_id = (await http.post("/v1/agents/patient/triggers")).json()["run_id"]
+    stream = asyncio.create_task(http.get(f"/v1/runs/{run_id}/events"))
+    await clock.wait_for_sleepers()
+
+    await issued(runtime, "admin")
+    await clock.advance(5)
+
+    assert "event: end" not in (await stream).text
 
 
 async def test_keys_are_made_listed_rotated_and_revoked(http, runtime):

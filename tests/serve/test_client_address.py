@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from serve.client_address import ForwardedHeaders
+from serve.origin_check import FOREIGN
 
 PEER = "203.0.113.9"
 PROXY = "10.0.0.5"
@@ -40,6 +41,28 @@ async def seen(headers, proxies=("10.0.0.0/8", "fd00::/8")):
 )
 async def test_the_client_is_the_last_address_that_is_no_proxy(chain, client):
     assert await seen([("x-forwarded-for", chain), ("accept", "*/*")]) == (client, "http", ["accept"])
+
+
+@pytest.mark.parametrize(
+    ("chain", "proxies", "foreign"),
+    [
+        ("127.0.0.1", ("127.0.0.1/32",), True),
+        ("127.0.0.1, 127.0.0.1", ("127.0.0.1/32",), True),
+        ("127.0.0.1", ("10.0.0.0/8",), False),
+        (f"127.0.0.1, {PROXY}", ("10.0.0.0/8",), True),
+        ("127.0.0.1, ::ffff:10.0.0.5", ("10.0.0.0/8",), True),
+    ],
+)
+async def test_what_a_proxy_passes_on_is_never_of_this_machine(chain, proxies, foreign):
+    scopes = []
+
+    async def app(scope, receive, send):
+        scopes.append(scope)
+
+    scope = {"type": "http", "scheme": "http", "client": ("127.0.0.1", 5)}
+    await ForwardedHeaders(app, proxies)(scope | {"headers": [(b"x-forwarded-for", chain.encode())]}, None, None)
+
+    assert (FOREIGN in scopes[0]) is foreign
 
 
 async def test_addresses_of_several_headers_are_one_list():

@@ -86,16 +86,20 @@ def test_keys_are_listed_without_their_secrets(owlclaw: Run, keyed: str):
     assert keyed.split("_")[2] not in shown + str(as_json)
 
 
-def test_a_key_is_rotated_and_revoked_by_its_id_or_by_itself(owlclaw: Run, keyed: str, monkeypatch: pytest.MonkeyPatch):
+def test_a_key_is_rotated_and_revoked_by_its_id_and_not_by_itself(
+    owlclaw: Run, keyed: str, monkeypatch: pytest.MonkeyPatch
+):
     other = made(owlclaw("keys", "create", "other", "--scope", "viewer").output)
 
     rotated = owlclaw("keys", "rotate", other.split("_")[1], "--grace", "0")
-    revoked = owlclaw("keys", "revoke", other)
+    revoked = owlclaw("keys", "revoke", other.split("_")[1])
+    refused = owlclaw("keys", "revoke", made(rotated.stdout))
 
     assert made(rotated.stdout) != other
     assert revoked.output == f"{other.split('_')[1]} (other) is revoked\n"
     assert "revoked" in owlclaw("keys", "list").output
-    assert "is revoked: create another one" in owlclaw("keys", "rotate", other).output
+    assert "is revoked: create another one" in owlclaw("keys", "rotate", other.split("_")[1]).output
+    assert (refused.exit_code, "give its id" in refused.output) == (2, True)
     unknown = owlclaw("keys", "revoke", "00000000")
     assert (unknown.exit_code, "owlclaw keys list" in unknown.output) == (1, True)
 
