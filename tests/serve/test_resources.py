@@ -229,7 +229,11 @@ async def test_nodes_are_told_with_what_they_report_and_those_that_were_lost_wit
     assert alpha["report"]["variables"][1] == {"name": "RAY_AUTH_TOKEN", "value": "hash 1"}
     assert alpha["clock"] == {"skew": 0.001, "uncertainty": 0.0005}
     assert (beta["state"], beta["problem"], beta["report"]) == ("lost", "missed heartbeats", None)
-    assert response.json()["lease"] == {"cluster": "east", "held": True, "generation": 3, "holder": ""}
+    lease = response.json()["lease"]
+    assert {**lease, "others": []} == {"cluster": "east", "held": True, "generation": 3, "holder": "", "others": []}
+    assert [(each["cluster"], each["version"], each["schema"]) for each in lease["others"]] == [
+        ("west", "0.0.9", "0015")
+    ]
 
 
 @pytest.mark.parametrize("name", ["alpha", "id-of-alpha", "id-of-a", "all"])
