@@ -21,7 +21,7 @@ from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.settings import HttpSettings
 from serve.api import build_api
 from serve.connections import connections, open_many_files
-from serve.ingress_scaling import one_for_each_node
+from serve.ingress_replicas import one_for_each_node
 from serve.loopback import keep_replica_on_loopback
 
 _SHUTDOWN_SECONDS = 2.0

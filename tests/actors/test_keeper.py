@@ -27,6 +27,7 @@ async def keeper(tmp_path, monkeypatch):
     monkeypatch.setattr("actors.keeper.configure", lambda _: None)
     monkeypatch.setattr("actors.keeper.writer_name", lambda: "keeper")
     monkeypatch.setattr("actors.keeper.restarted", lambda: False)
+    monkeypatch.setattr("actors.keeper.entrusted", lambda _: "")  # what Ray keeps for it
     monkeypatch.setattr(KeeperActor, "_watch_root", lambda _: asyncio.sleep(0))  # which would start Ray
     keeper = KeeperActor(plan_in(tmp_path, redact=("ACME-[0-9]+",)))
     yield keeper

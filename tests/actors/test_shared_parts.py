@@ -79,12 +79,17 @@ class Ray:
         await asyncio.wait({looking})
 
 
+async def at_once(function, *arguments):
+    return function(*arguments)
+
+
 @pytest.fixture
 def ray(monkeypatch):
     ray = Ray()
     for name in ("kill", "registered", "find"):
         monkeypatch.setattr(f"actors.shared_parts.{name}", getattr(ray, name))
     monkeypatch.setattr("actors.shared_parts.NamedActor", ray.keeper)
+    monkeypatch.setattr("asyncio.to_thread", at_once)  # a thread takes its time whatever the clock says
     monkeypatch.setattr("actors.shared_parts.here", lambda: HERE)
     return ray
 

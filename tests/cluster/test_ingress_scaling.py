@@ -30,7 +30,7 @@ from ray import serve as ray_serve
 from ray.cluster_utils import Cluster
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from actors.remote import KEEPER, full_name, here
-from serve.ingress_scaling import one_for_each_node
+from serve.ingress_replicas import one_for_each_node
 
 offers = {"num_cpus": 1, "include_dashboard": False, "include_log_monitor": False, "no_monitor": True}
 cluster = Cluster(initialize_head=True, head_node_args={"temp_dir": scratch + "/ray", **offers})

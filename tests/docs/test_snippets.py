@@ -51,6 +51,9 @@ def test_yaml_is_taken_by_what_reads_such_files(snippet, tmp_path):
     if snippet.file.endswith("owlclaw.yaml"):
         (tmp_path / "owlclaw.yaml").write_text(snippet.text, encoding="utf-8")
         (tmp_path / "work").mkdir()
+        for name in re.findall(r"tls_\w+: (\S+)", snippet.text):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text("in PEM", encoding="utf-8")
         variables = [*names_in(snippet.text), *re.findall(r"api_key_env: (\w+)", snippet.text)]
         load_runtime_settings(tmp_path, dict.fromkeys(variables, "a secret"))
     elif snippet.file.endswith("agent.yaml"):

@@ -272,11 +272,11 @@ def _read_agent_page(connection: Connection, query: AgentPage) -> Sequence[Agent
 def _read_agents_with_work(connection: Connection, query: AgentsWithWork) -> Sequence[AgentRef]:
     waits = func.max(case((runs.c.status == WAITING, 1), else_=0))
     since = func.min(runs.c.seq)
-    turn = func.row_number().over(partition_by=runs.c.tenant, order_by=since)
+    turn = func.row_number().over(partition_by=func.min(runs.c.tenant), order_by=since)
     found = (
         select(runs.c.agent)
         .where(active_run)
-        .group_by(runs.c.tenant, runs.c.agent)
+        .group_by(runs.c.agent)  # by its index of active runs, which the tenant has no part in
         .having(waits == 0)
         .order_by(turn, since)
         .limit(query.limit)

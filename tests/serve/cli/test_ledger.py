@@ -21,6 +21,7 @@ from owlclaw_ray.store.queries import LedgerChains
 from owlclaw_ray.store.sql.factory import open_existing, open_store
 from serve.cli import ledger_files, ledger_lines
 from serve.cli.ledger_files import LedgerFormat, whole_file, write
+from serve.cli.ledger_lines import line
 from serve.representations import exact_moment
 from tests.contracts.store_ledger_contract import NOW
 from tests.serve.cli.conftest import Run
@@ -91,7 +92,7 @@ def fill(folder: Path, records):
 @pytest.fixture
 def filled(cli: Run, tmp_path: Path) -> Run:
     """Runs a command line in a folder whose store has a record of each kind, and where no server runs."""
-    fill(tmp_path, [record(number, kind) for number, kind in enumerate(LedgerKind)])
+    fill(tmp_path, [record(number, kind) for number, kind in enumerate(DATA)])
     return cli
 
 
@@ -360,6 +361,12 @@ def test_a_store_of_another_schema_is_left_as_it_is(filled: Run, tmp_path: Path)
     assert "schema 0001" in " ".join(result.output.split())
 
 
+def test_a_record_of_access_says_what_was_done_by_whom():
+    data = {"what": "key_created", "by": "system:local", "key_id": "4fT0aQ1z", "scopes": ["runs:read"]}
+
+    assert line({"kind": "access", "data": data}) == "key_created by system:local key_id=4fT0aQ1z scopes=['runs:read']"
+
+
 def test_lines_are_exported_in_order(filled: Run, tmp_path: Path):
     to_stdout = filled("ledger", "export").output
     result = filled("ledger", "export", "--output", "ledger.jsonl")
@@ -367,7 +374,7 @@ def test_lines_are_exported_in_order(filled: Run, tmp_path: Path):
     lines = (tmp_path / "ledger.jsonl").read_text(encoding="utf-8")
     assert lines == to_stdout
     records = [json.loads(line) for line in lines.splitlines()]
-    assert [each["record_id"] for each in records] == [f"rec_{number}" for number in range(len(LedgerKind))]
+    assert [each["record_id"] for each in records] == [f"rec_{number}" for number in range(len(DATA))]
     assert [each["data"] for each in records] == list(DATA.values())
     assert records[1]["at"] == "2026-11-21T08:30:01.000000Z"
     assert result.output == "ledger.jsonl: 9 records\n"
@@ -381,11 +388,11 @@ def test_parquet_says_what_the_lines_say(filled: Run, tmp_path: Path):
     assert [{**row, "data": json.loads(row["data"]), "at": None} for row in rows] == [
         {**line, "at": None} for line in lines
     ]
-    assert [row["at"] for row in rows] == [record(number).at for number in range(len(LedgerKind))]
+    assert [row["at"] for row in rows] == [record(number).at for number in range(len(DATA))]
 
 
 def test_an_export_takes_page_after_page(filled: Run, tmp_path: Path, owlclaw: Run):
-    fill(tmp_path, [record(number) for number in range(len(LedgerKind), 4_300)])
+    fill(tmp_path, [record(number) for number in range(len(DATA), 4_300)])
     sizes = []
 
     def counted(pages):

@@ -164,8 +164,9 @@ IN_SETTINGS = [
         "an address that others can reach",
         {SETTINGS: "app: app:app\nhttp: {host: 0.0.0.0}\n"},
         """
-        FAIL settings: owlclaw.yaml:2: http.host: is '0.0.0.0', which others can reach, and there are no API keys yet
-             → use 127.0.0.1, ::1 or localhost
+        FAIL settings: owlclaw.yaml:2: http: listens at '0.0.0.0', which others can reach, by plain HTTP, which others can read
+             → set http.tls_certificate and http.tls_key; or http.proxies to the networks of the proxies in front that speak HTTPS; or
+             http.insecure to true on a network that you trust with the keys; or http.host to 127.0.0.1
         """,
     ),
     Mistake(

@@ -55,7 +55,13 @@ async def old(url, monkeypatch):
 
 def back_to(connection, revision):
     connection.execute(text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
-    connection.execute(text("DROP TABLE schema_compatibility"))
+    for table in ("schema_compatibility", "export_positions", "access_keys", "tenants", "secrets"):
+        connection.execute(text(f"DROP TABLE {table}"))
+    connection.execute(text("ALTER TABLE approvals DROP COLUMN allowed_by"))
+
+
+async def no_hosts():
+    """Return when no host is left: there never was one."""
 
 
 async def join_as_older_version(store, join=JOIN):
@@ -153,7 +159,7 @@ async def test_a_cluster_within_the_window_is_no_reason_to_wait(url, old, monkey
 
 
 async def test_a_node_that_comes_back_after_the_migration_that_excludes_it_does_not_join(url, old, monkeypatch):
-    row = NodeRow(old, JOIN, joined=old.serve_node)
+    row = NodeRow(old, JOIN, ManualClock(), joined=old.serve_node, lost=no_hosts)
     await join_as_older_version(old)
     await (await start(url, ManualClock())).close()
     monkeypatch.setattr(cluster_nodes, "HEAD", OLD)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from ray.serve.config import AutoscalingConfig
 
-from serve import ingress_scaling
-from serve.ingress_scaling import OneForEachNode, one_for_each_node
+from serve import ingress_replicas
+from serve.ingress_replicas import OneForEachNode, one_for_each_node
 
 
 @pytest.fixture
 def actors(monkeypatch):
     """The names of the actors that there are, by namespace."""
     found = {"ours": set(), "others": {"keeper@z"}}
-    monkeypatch.setattr(ingress_scaling, "named", lambda *spaces: tuple(frozenset(found[each]) for each in spaces))
+    monkeypatch.setattr(ingress_replicas, "named", lambda *spaces: tuple(frozenset(found[each]) for each in spaces))
     return found
 
 
