@@ -21,7 +21,6 @@ from owlclaw_ray.store.queries import LedgerChains
 from owlclaw_ray.store.sql.factory import open_existing, open_store
 from serve.cli import ledger_files, ledger_lines
 from serve.cli.ledger_files import LedgerFormat, whole_file, write
-from serve.cli.ledger_lines import line
 from serve.representations import exact_moment
 from tests.contracts.store_ledger_contract import NOW
 from tests.serve.cli.conftest import Run
@@ -135,7 +134,7 @@ def test_without_a_server_the_ledger_is_read_from_the_store(filled: Run):
     lines = filled("ledger", "query").output.splitlines()
 
     assert lines[0].split() == ["AT", "AGENT", "RUN", "KIND", "WHAT", "CHAIN"]
-    for line, kind, said in zip(lines[1:], LedgerKind, SAID, strict=True):
+    for line, kind, said in zip(lines[1:], DATA, SAID, strict=True):
         assert f" {kind.value} " in line
         assert said in line
 
@@ -364,7 +363,10 @@ def test_a_store_of_another_schema_is_left_as_it_is(filled: Run, tmp_path: Path)
 def test_a_record_of_access_says_what_was_done_by_whom():
     data = {"what": "key_created", "by": "system:local", "key_id": "4fT0aQ1z", "scopes": ["runs:read"]}
 
-    assert line({"kind": "access", "data": data}) == "key_created by system:local key_id=4fT0aQ1z scopes=['runs:read']"
+    assert (
+        ledger_lines.line({"kind": "access", "data": data})
+        == "key_created by system:local key_id=4fT0aQ1z scopes=['runs:read']"
+    )
 
 
 def test_lines_are_exported_in_order(filled: Run, tmp_path: Path):
