@@ -981,7 +981,12 @@ class LeftOutTool(TypedDict):
 class SecretRequest(TypedDict):
     """The `value` of a secret, of 6 characters to 65,536 bytes of UTF-8, and `by` whom it is set (up to 200). No answer has the value."""
 
-    value: Annotated[str, Meta(description="a text of at least 6 characters", extra={NOT_SHOWN: True})]
+    value: Annotated[
+        str,
+        Meta(
+            description="a text of at least 6 characters", extra={NOT_SHOWN: True}, extra_json_schema={"minLength": 6}
+        ),
+    ]
     by: NotRequired[Annotated[str, _text("a text of up to 200 characters, without NUL", 200)]]
 
 

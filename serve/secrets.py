@@ -9,12 +9,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
+from owlclaw_ray.domain.secret import SECRET_NAME
 from serve.parameters import Id, actor_of, tenant_of
 from serve.representations import json_response, secret_body
 from serve.request_bodies import read_body
 from serve.resource import JSON_BODY, Resource, answer, body, operation
 
-SecretPath = Annotated[Id, Path(description="A secret's name.", examples=["CRM_TOKEN"])]
+SecretPath = Annotated[
+    Id,
+    Path(
+        description="A secret's name.",
+        examples=["CRM_TOKEN"],
+        json_schema_extra={"pattern": f"^{SECRET_NAME.pattern}$"},
+    ),
+]
 
 
 class SecretRoutes(Resource):
