@@ -14,11 +14,11 @@ from owlclaw_ray.access.keys import KeyRequest
 from owlclaw_ray.domain.access_key import make_secret
 from owlclaw_ray.domain.principal import LOCAL, SCOPES
 from owlclaw_ray.errors import StoreUnavailableError
-from owlclaw_ray.ids import DEFAULT_TENANT, KeyId
+from owlclaw_ray.ids import DEFAULT_TENANT, KeyId, TenantId
 from owlclaw_ray.testing.clock import ManualClock
 from serve.resource import SECURITY_SCHEME
 from serve.route_check import Operation, PathOperations
-from tests.serve.conftest import staged
+from tests.serve.conftest import posted, staged
 from tests.serve.double import MemoryRuntime
 
 PUBLIC = {"GET /healthz", "GET /readyz", "POST /v1/webhooks/{source}"}
@@ -292,6 +292,42 @@ async def test_a_stream_that_was_opened_without_a_key_ends_when_there_is_one(htt
     await clock.advance(5)
 
     assert "event: end" not in (await stream).text
+
+
+async def test_a_stream_ends_with_its_key_also_if_the_body_of_its_request_never_ends(api, http, runtime, clock):
+    key = await issued(runtime, "operator")
+    run_id = (await http.post("/v1/agents/patient/triggers", headers=bearer(key))).json()["run_id"]
+    scope = posted(f"/v1/runs/{run_id}/events", (b"host", b"localhost"), (b"authorization", f"Bearer {key}".encode()))
+    chunks, sent = iter([{"type": "http.request", "body": b"x", "more_body": True}]), []
+
+    async def receive():
+        for chunk in chunks:
+            return chunk
+        return await asyncio.Event().wait()
+
+    async def send(message):
+        sent.append(message)
+
+    stream = asyncio.create_task(api({**scope, "method": "GET"}, receive, send))
+    await clock.wait_for_sleepers()
+    await runtime.keys.revoke(LOCAL, KeyId(key.split("_")[1]))
+    await clock.advance(5)
+
+    await stream
+    assert sent[0]["status"] == 200
+
+
+async def test_what_all_tenants_share_is_changed_by_operators_alone(http, runtime):
+    await runtime.tenants.create(LOCAL, "acme")
+    wanted = KeyRequest("theirs", ("admin",), tenant=TenantId("acme"))
+    theirs = bearer((await runtime.keys.create(LOCAL, wanted)).text)
+    ours = bearer(await issued(runtime, "developer"))
+
+    refused = await http.post("/v1/agents/assistant/reload", headers=theirs)
+
+    assert (refused.status_code, "for operators" in refused.json()["detail"]) == (403, True)
+    assert runtime.reloaded == []
+    assert (await http.post("/v1/agents/assistant/reload", headers=ours)).status_code == 200
 
 
 async def test_keys_are_made_listed_rotated_and_revoked(http, runtime):
