@@ -17,9 +17,9 @@ from owlclaw_ray.store.commands.lease import EXPIRE_SECONDS
 
 LOOK_SECONDS = 0.5
 """Between two looks at the rows of the nodes that have the parts."""
-MOVE_SECONDS = 2.5
-"""How old a node's row may be, by the word of its Keeper, before the parts leave it: less than a Directory waits before it gives all
-agents up, because it cannot renew the lease."""
+MOVE_SECONDS = 2.0
+"""How old a node's row may be, by the word of its Keeper at two looks, before the parts leave it: less than a Directory waits before it
+gives all agents up, because it cannot renew the lease."""
 _FRESH_SECONDS = 1.5
 """How old this node's own row may be for parts to come here: then the store answers, and it is the other node that does not reach it."""
 _LOCATE_SECONDS = 2.0
@@ -45,6 +45,8 @@ class SharedParts:
         """The nodes of parts that are elsewhere."""
         self._located = -math.inf
         self._rows: dict[str, RowAge] = {}
+        self._cut: set[str] = set()
+        """The nodes that were found cut at the latest look: at the next one, too, their parts are fetched."""
 
     def complete(self, present: Collection[str]) -> None:
         """Make those that are not among the names; a node that does not reach the store leaves that to others."""
@@ -64,7 +66,8 @@ class SharedParts:
         await asyncio.gather(self._own.look(), *(row.look() for row in self._rows.values()))
         if not self._own.answered or self._own.seconds >= _FRESH_SECONDS:
             return
-        cut = {node_id for node_id, row in self._rows.items() if _is_cut(row)}
+        before, self._cut = self._cut, {node_id for node_id, row in self._rows.items() if _is_cut(row)}
+        cut = before & self._cut  # a Keeper that was only held up has renewed its row by the second look
         if not cut.isdisjoint(self._homes.values()):
             await self._locate()
             await asyncio.gather(*(self._fetch(name, home) for name, home in self._homes.items() if home in cut))

@@ -15,11 +15,12 @@ class ManualTimer:
     """What `ManualClock.call_later` returns."""
 
     def __init__(self, alarm: asyncio.Future[None], callback: Callable[[], None]) -> None:
-        self._alarm, self._callback = alarm, callback
+        self._alarm, self._callback, self._cancelled = alarm, callback, False
         alarm.add_done_callback(self._ring)
 
     def cancel(self) -> None:
         """As Timer.cancel."""
+        self._cancelled = True
         self._alarm.cancel()
 
     def fire_now(self) -> None:
@@ -27,7 +28,7 @@ class ManualTimer:
         self._alarm.set_result(None)
 
     def _ring(self, alarm: asyncio.Future[None]) -> None:
-        if not alarm.cancelled():
+        if not self._cancelled and not alarm.cancelled():
             self._callback()
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from actors.remote import DIRECTORY, SCHEDULER, ProcessLocation
-from actors.shared_parts import MOVE_SECONDS, SharedParts
+from actors.shared_parts import LOOK_SECONDS, MOVE_SECONDS, SharedParts
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.placement.lease import EXPIRE_SECONDS, GIVE_UP_SECONDS, RENEW_SECONDS
 from owlclaw_ray.placement.node_fence import RowAge
@@ -121,11 +121,23 @@ async def test_parts_leave_a_node_that_does_not_reach_the_store_before_its_direc
 
     await ray.pass_time(elsewhere, MOVE_SECONDS - 1)
     assert homes(ray) == {THERE}
-    await ray.pass_time(elsewhere, 1.5)
+    await ray.pass_time(elsewhere, 2.0)
 
     assert homes(ray) == {HERE}
     assert {*elsewhere.actors.values()} == {*ray.nodes}
-    assert MOVE_SECONDS + 0.5 + RENEW_SECONDS <= GIVE_UP_SECONDS
+    assert MOVE_SECONDS + 2 * LOOK_SECONDS + RENEW_SECONDS <= GIVE_UP_SECONDS
+
+
+async def test_parts_stay_on_a_node_whose_keeper_was_held_up_for_a_moment(ray, elsewhere):
+    await ray.pass_time(elsewhere, 10)
+
+    for _ in range(5):
+        ray.cut = {THERE}
+        await ray.pass_time(elsewhere, MOVE_SECONDS)  # up to the first look that finds it cut
+        ray.cut = set()
+        await ray.pass_time(elsewhere, 1.0)
+
+    assert (homes(ray), ray.made) == ({THERE}, 2)
 
 
 async def test_parts_stay_where_they_are_while_nobody_reaches_the_store(ray, elsewhere):

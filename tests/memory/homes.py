@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import sys
 import threading
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory, MemoryLimits
+from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import MemoryId, RandomIds
 from owlclaw_ray.memory.embedders import FixedEmbedder
 from owlclaw_ray.memory.file import MemoryFile
@@ -35,6 +37,7 @@ class StoreThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
+        self._guard, self._under_way, self._closed = threading.Lock(), set(), False
         self._store = self._do(open_store(url, writer=f"keeper-{self._thread.ident}"))
 
     def commit(self, commands):
@@ -44,13 +47,28 @@ class StoreThread:
         return self._do(self._store.read(query))
 
     def close(self):
-        self._do(self._store.close())
+        """Close it when what is under way has its answer: indexing in the background goes on until then."""
+        with self._guard:
+            self._closed = True
+            under_way = list(self._under_way)
+        concurrent.futures.wait(under_way)
+        asyncio.run_coroutine_threadsafe(self._store.close(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     def _do(self, work):
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        with self._guard:
+            if self._closed:
+                work.close()
+                raise StoreUnavailableError("the store is closed")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
+            self._under_way.add(future)
+        try:
+            return future.result()
+        finally:
+            with self._guard:
+                self._under_way.discard(future)
 
 
 class Homes:

@@ -114,13 +114,13 @@ async def test_one_that_is_given_back_is_taken_at_once(east, west):
 
 
 async def test_who_gets_no_answer_gives_up_as_soon_as_who_is_refused_one(store):
-    clock, told, asked = ManualClock(), [], asyncio.Event()
+    clock, told, asked = ManualClock(), [], []
 
     class Silent(Line):
         async def apply(self, commands):
             if not self.cut:
                 return await super().apply(commands)
-            asked.set()
+            asked.append(commands)
             return await asyncio.Event().wait()
 
     async def note():
@@ -131,7 +131,6 @@ async def test_who_gets_no_answer_gives_up_as_soon_as_who_is_refused_one(store):
     await lease.tick()
     line.cut = True
     while lease.held:
-        asked.clear()
         waiting = asyncio.create_task(lease.tick())
         await asyncio.sleep(0)
         while not waiting.done():
@@ -140,8 +139,59 @@ async def test_who_gets_no_answer_gives_up_as_soon_as_who_is_refused_one(store):
             await clock.advance(1.0)
     await clock.advance(0)
 
-    assert asked.is_set()
+    assert len(asked) == 1
     assert told == [0.0, GIVE_UP_SECONDS]
+
+
+@pytest.fixture
+def slow():
+    """A cluster whose store answers every other question late, and what it was told to do."""
+    clock, told = ManualClock(), []
+
+    class Slow:
+        late, asked = 0.0, 0
+
+        async def apply(self, commands):
+            self.asked += 1
+            await clock.sleep(self.late * (self.asked % 2))
+            return [LeaseHeld(ClusterLease("east", 1, self.asked)) for _ in commands]
+
+    async def note():
+        told.append(clock.monotonic())
+
+    line = Slow()
+    return clock, line, LeaseHolder(line, "east", clock, began=note, ended=note), told
+
+
+async def ticks(clock, lease, seconds):
+    async def tick():
+        while True:
+            await lease.tick()
+            await clock.sleep(1.0)
+
+    ticking = asyncio.create_task(tick())
+    for _ in range(int(seconds * 4)):
+        await clock.advance(0.25)
+    ticking.cancel()
+    await asyncio.wait({ticking})
+
+
+async def test_an_answer_that_is_late_renews_the_lease_as_of_when_it_was_asked_for(slow):
+    clock, line, lease, told = slow
+    await ticks(clock, lease, 1.0)
+    line.late = 2.5
+    await ticks(clock, lease, 60.0)
+
+    assert lease.held
+    assert len(told) == 1
+
+
+async def test_an_answer_that_comes_after_the_lease_would_have_been_given_up_grants_nothing(slow):
+    clock, line, lease, told = slow
+    line.late = GIVE_UP_SECONDS
+    await ticks(clock, lease, GIVE_UP_SECONDS)
+
+    assert (lease.held, told) == (False, [])
 
 
 async def test_what_fails_at_a_change_is_tried_again(store):
