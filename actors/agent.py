@@ -24,7 +24,7 @@ from actors.remote import DIRECTORY, NamedActor
 from actors.remote_actor import RemoteActor
 from actors.secrets import shed
 from actors.tool_task import TaskToolRunner
-from owlclaw_ray.access.tenant_weights import TenantWeights
+from owlclaw_ray.access.tenant_terms import TenantTerms
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
@@ -100,15 +100,17 @@ class AgentActor(RemoteActor):
         collect_rarely()
         clock = SystemClock()
         keeper, directory = KeeperClient(plan.namespace), NamedActor(DIRECTORY, plan.namespace)
+        terms = TenantTerms(keeper, clock)
         services, servers = host_services(
             tools,
+            quotas=terms.quotas,
             models=GatewayLink(host_id, plan.namespace),
             runner=TaskToolRunner(
                 plan.worker,
                 clock,
                 plan.slots,
                 warm_workers=plan.warm_workers,
-                weight=TenantWeights(keeper, clock),
+                weight=terms.weight,
                 attempts=StoredAttempts(keeper, clock) if plan.worker.stored_attempts else None,
             ),
             tokens=GatewayTokens(plan.namespace, clock),

@@ -19,7 +19,7 @@ from actors.plan import RuntimePlan
 from actors.remote import AgentHandle, calls, here
 from actors.remote_actor import RemoteActor, plain
 from actors.secrets import take_over
-from owlclaw_ray.access.tenant_weights import TenantWeights
+from owlclaw_ray.access.tenant_terms import TenantTerms
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
 from owlclaw_ray.domain.node import LeaseView
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError, UserError
@@ -96,7 +96,7 @@ class DirectoryActor(RemoteActor):
             isolation_of=self._isolation_of,
             placement=self._plan.placement,
             clock=self._clock,
-            weight=TenantWeights(self._store, self._clock),
+            weight=TenantTerms(self._store, self._clock).weight,
             drained={} if self._drained is None else dict.fromkeys(self._drained.known, self._plan.drain_seconds),
             growth=Growth(request_nodes, self._plan.placement.most_nodes) if self._plan.placement.most_nodes else None,
         )

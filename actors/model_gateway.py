@@ -15,7 +15,7 @@ from actors.model_worker import ModelWorkers
 from actors.plan import RuntimePlan
 from actors.remote_actor import RemoteActor
 from actors.secrets import take_over
-from owlclaw_ray.access.tenant_weights import TenantWeights
+from owlclaw_ray.access.tenant_terms import TenantTerms
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.endpoint import RealModel
 from owlclaw_ray.domain.model import ContextWindow, Price
@@ -55,7 +55,7 @@ class ModelGatewayActor(RemoteActor):
             max_concurrent=plan.max_concurrent_models,
             jitter=random.random,
             prices=plan.prices,
-            weight=TenantWeights(KeeperClient(plan.namespace), clock),
+            weight=TenantTerms(KeeperClient(plan.namespace), clock).weight,
         )
         self._embeddings = EmbeddingGateway(
             self._litellm, clock=clock, retry=plan.model_retry, jitter=random.random, prices=plan.prices

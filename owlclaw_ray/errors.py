@@ -27,6 +27,7 @@ OwlClawError
 ├── RetryableError            the same request may succeed later
 │   ├── AgentBusyError        a trigger asked to be refused while its agent has runs
 │   ├── QueueFullError        the agent has as many queued runs as it may
+│   ├── QuotaReachedError     the tenant, or who has the key, has as much of something as it may
 │   ├── StoreUnavailableError
 │   │   └── StoreOverloadedError  too much waits to be committed
 │   ├── MemoryUnavailableError  MEMORY.md or its archive cannot be read or written
@@ -323,6 +324,24 @@ class QueueFullError(RetryableError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.agent, self.limit))
+
+
+class QuotaReachedError(RetryableError):
+    """The tenant, or the key if `of_key`, has `limit` of what the quota counts. There may be more in `retry_after` seconds."""
+
+    def __init__(self, quota: str, limit: int, retry_after: float, *, of_key: bool = False) -> None:
+        self.quota, self.limit, self.retry_after, self.of_key = quota, limit, retry_after, of_key
+        what = {"open_runs": "run that is not over", "starts_a_minute": "start in this minute"}[quota]
+        plural = {"open_runs": "runs that are not over", "starts_a_minute": "starts in this minute"}[quota]
+        who = "key" if of_key else "tenant"
+        super().__init__(f"quota reached: the {who} has {counted(limit, what, plural)} ({quota}), and may have no more")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_quota_reached, (self.quota, self.limit, self.retry_after, self.of_key))
+
+
+def _quota_reached(quota: str, limit: int, retry_after: float, of_key: bool) -> QuotaReachedError:  # noqa: FBT001 - for pickle
+    return QuotaReachedError(quota, limit, retry_after, of_key=of_key)
 
 
 class StoreUnavailableError(RetryableError):

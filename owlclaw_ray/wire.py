@@ -20,6 +20,7 @@ from owlclaw_ray.domain.access_key import MAX_DAYS as MAX_KEY_DAYS
 from owlclaw_ray.domain.agent import AGENT_ID
 from owlclaw_ray.domain.callback import MAX_URL
 from owlclaw_ray.domain.principal import ALL, MAX_NAME, PATTERN, ROLES, SCOPES, TENANT_ID
+from owlclaw_ray.domain.quota import MAX_QUOTA
 from owlclaw_ray.domain.schedule import (
     MAX_DELAY_SECONDS,
     MAX_FOCUS,
@@ -869,6 +870,8 @@ class AccessKey(TypedDict):
     last_used_at: str | None
     """To a minute or so."""
     revoked_at: str | None
+    starts_a_minute: int | None
+    """How many runs may be started by it in one minute of the clock; null: as many as its tenant may."""
 
 
 class AccessKeys(TypedDict):
@@ -886,9 +889,13 @@ class IssuedKey(TypedDict):
     about: AccessKey
 
 
+_Quota: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_QUOTA, description=f"a whole number from 0 to {MAX_QUOTA}")]
+
+
 class KeyRequest(TypedDict):
     """A new access key: `name` says who has it, `scopes` are scopes or roles, `agents` patterns such as `agent:trader:*`, `days` how
-    long it is valid, `tenant` another tenant that it is for.
+    long it is valid, `tenant` another tenant that it is for, `starts_a_minute` how many runs may be started by it in one minute of the
+    clock.
     """
 
     name: _Name
@@ -916,6 +923,7 @@ class KeyRequest(TypedDict):
         ]
     ]
     tenant: NotRequired[Annotated[str, _text("a tenant's id", 63, 1, f"^{TENANT_ID}$")]]
+    starts_a_minute: NotRequired[_Quota]
 
 
 class KeyRotation(TypedDict):
@@ -932,6 +940,16 @@ class KeyRotation(TypedDict):
 TenantStatus: TypeAlias = Literal["active", "suspended"]
 
 
+class Quotas(TypedDict):
+    """Quotas of a tenant; null: as much as it likes. `open_runs`: runs that are queued, running and waiting together. `starts_a_minute`:
+    runs accepted in one minute of the clock. `model_tokens_a_minute`: tokens of prompts and replies; calls wait for the next minute.
+    """
+
+    open_runs: int | None
+    starts_a_minute: int | None
+    model_tokens_a_minute: int | None
+
+
 class Tenant(TypedDict):
     """Who shares the runtime. `weight`: its share of what is scarce, beside the weights of the others."""
 
@@ -939,8 +957,15 @@ class Tenant(TypedDict):
     name: str
     status: TenantStatus
     weight: int
+    quotas: Quotas
     created_at: str
     created_by: str
+
+
+class TenantDetails(Tenant):
+    """A tenant, and what it uses of its quotas at the moment: `use` has null for those that it does not have."""
+
+    use: Quotas
 
 
 class Tenants(TypedDict):
@@ -955,12 +980,21 @@ _Weight: TypeAlias = Annotated[
 ]
 
 
+class QuotaChange(TypedDict, total=False):
+    """The quotas that are to be others; null removes one."""
+
+    open_runs: _Quota | None
+    starts_a_minute: _Quota | None
+    model_tokens_a_minute: _Quota | None
+
+
 class TenantRequest(TypedDict):
     """A new tenant."""
 
     tenant: Annotated[str, _text("1 to 63 of a-z, 0-9 and '-', not '-' at its ends", 63, 1, f"^{TENANT_ID}$")]
     name: NotRequired[_Name]
     weight: NotRequired[_Weight]
+    quotas: NotRequired[QuotaChange]
 
 
 class TenantChange(TypedDict):
@@ -969,6 +1003,7 @@ class TenantChange(TypedDict):
     name: NotRequired[_Name]
     weight: NotRequired[_Weight]
     status: NotRequired[Annotated[TenantStatus, _one_of(TenantStatus)]]
+    quotas: NotRequired[QuotaChange]
 
 
 class LeftOutTool(TypedDict):

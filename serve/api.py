@@ -57,7 +57,7 @@ another origin's web page 403. This page loads its scripts from a CDN, and is th
 `/openapi.json` otherwise."""
 _CORS_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _CORS_HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "If-Match")
-_CORS_EXPOSED = ("ETag", "Location", "Retry-After")
+_CORS_EXPOSED = ("ETag", "Location", "Retry-After", "RateLimit", "RateLimit-Policy")
 
 
 _SECURITY: JsonObject = {

@@ -60,6 +60,7 @@ class KeyRoutes(Resource):
             tuple(asked.get("agents", ())),
             asked.get("days", DEFAULT_DAYS),
             None if tenant is None else TenantId(tenant),
+            asked.get("starts_a_minute"),
         )
         return _issued(await self._runtime.keys.create(principal_of(request), wanted), 201)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from http import HTTPStatus
+from math import ceil
 from typing import Any
 
 import orjson
@@ -19,6 +20,7 @@ from starlette.responses import Response
 
 from owlclaw_ray.domain.agent import InvalidAgentNameError
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.quota import STARTS_A_MINUTE
 from owlclaw_ray.errors import (
     AccessConflictError,
     AccessDeniedError,
@@ -39,6 +41,7 @@ from owlclaw_ray.errors import (
     OwlClawError,
     Problem,
     QueueFullError,
+    QuotaReachedError,
     RetryableError,
     RuntimeUnavailableError,
     ScheduleClosedError,
@@ -221,6 +224,12 @@ _RULES: Mapping[type[Exception], _ProblemRule] = {
         lambda e: {"agent": e.agent, "limit": e.limit},
         {"Retry-After": "5"},
     ),
+    QuotaReachedError: _ProblemRule(
+        429,
+        "quota-reached",
+        "A quota is reached",
+        lambda e: {"quota": e.quota, "limit": e.limit, "of": "key" if e.of_key else "tenant"},
+    ),
     SecretsUnavailableError: _ProblemRule(409, "secrets-unavailable", "A master key is missing"),
     ConfigurationError: _ProblemRule(
         500,
@@ -257,7 +266,19 @@ def problem_of(error: Exception, path: str = "") -> ProblemDetails:
         title = HTTPStatus(error.status_code).phrase
         return ProblemDetails(error.status_code, "http", title, str(error.detail), headers=dict(error.headers or {}))
     rule = next(_RULES[kind] for kind in type(error).__mro__ if kind in _RULES)
-    return ProblemDetails(rule.status, rule.kind, rule.title, str(error), rule.extras(error), rule.headers)
+    headers = _rate_limit(error) if isinstance(error, QuotaReachedError) else rule.headers
+    return ProblemDetails(rule.status, rule.kind, rule.title, str(error), rule.extras(error), headers)
+
+
+def _rate_limit(error: QuotaReachedError) -> Mapping[str, str]:
+    """Return the headers of draft-ietf-httpapi-ratelimit-headers for a quota of which nothing is left; `t` and Retry-After are seconds."""
+    seconds = max(1, ceil(error.retry_after))
+    window = ";w=60" if error.quota == STARTS_A_MINUTE else ""
+    return {
+        "Retry-After": str(seconds),
+        "RateLimit-Policy": f'"{error.quota}";q={error.limit}{window}',
+        "RateLimit": f'"{error.quota}";r=0;t={seconds}',
+    }
 
 
 def _parameter(error: JsonObject) -> Problem:

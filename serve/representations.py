@@ -31,6 +31,7 @@ from owlclaw_ray.domain.ledger import ChainedRecord, NotedHead
 from owlclaw_ray.domain.lineage import ChildRole
 from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
 from owlclaw_ray.domain.node import ClusterView
+from owlclaw_ray.domain.quota import Quotas, QuotaUse
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.schedule import Backfill, Schedule, Tick
 from owlclaw_ray.domain.score import Score
@@ -202,7 +203,9 @@ skill_body = Representation(
 key_body = Representation(wire.AccessKey, AccessKey, agents="patterns")
 """A key, without the hash of its secret."""
 issued_key_body = Representation(wire.IssuedKey, IssuedKey, key="text", about=lambda issued: key_body(issued.key))
-tenant_body = Representation(wire.Tenant, Tenant)
+quotas_body = Representation(wire.Quotas, Quotas)
+quota_use_body = Representation(wire.Quotas, QuotaUse)
+tenant_body = Representation(wire.Tenant, Tenant, quotas=lambda tenant: quotas_body(tenant.quotas))
 nodes_body = Representation(wire.Nodes, ClusterView)
 mcp_server_body = Representation(
     wire.McpServer, McpServerView, transport=lambda view: "stdio" if view.transport == "stdio" else "http"

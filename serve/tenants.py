@@ -11,11 +11,12 @@ from starlette.responses import Response
 
 from owlclaw_ray import wire
 from owlclaw_ray.access.tenants import TenantChange
+from owlclaw_ray.domain.quota import Quotas
 from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import TenantId
 from serve.errors import InvalidRequestError
 from serve.parameters import Id, LimitQuery, principal_of
-from serve.representations import json_response, tenant_body
+from serve.representations import json_response, quota_use_body, tenant_body
 from serve.request_bodies import read_body
 from serve.resource import JSON_BODY, Resource, answer, body, operation
 
@@ -35,10 +36,14 @@ class TenantRoutes(Resource):
         following = found[limit - 1].tenant if len(found) > limit else None
         return json_response({"tenants": [tenant_body(each) for each in found[:limit]], "next_after": following})
 
-    @operation("GET /v1/tenants/{tenant}", "tenants:read", "A tenant", {200: answer("The tenant", wire.Tenant)}, 404)
+    @operation(
+        "GET /v1/tenants/{tenant}", "tenants:read", "A tenant", {200: answer("The tenant", wire.TenantDetails)}, 404
+    )
     async def get_tenant(self, tenant: TenantPath) -> Response:
-        """Return the tenant."""
-        return json_response(tenant_body(await self._runtime.tenants.tenant(TenantId(tenant))))
+        """Return the tenant, and what it uses of its quotas at the moment."""
+        found = await self._runtime.tenants.tenant(TenantId(tenant))
+        use = quota_use_body(await self._runtime.tenants.use(found))
+        return json_response({**tenant_body(found), "use": use})
 
     @operation(
         "POST /v1/tenants",
@@ -53,7 +58,11 @@ class TenantRoutes(Resource):
         """Make a tenant. It has no keys yet: make one with its id as `tenant` at POST /v1/keys."""
         asked = read_body(await request.body(), wire.TenantRequest)
         made = await self._runtime.tenants.create(
-            principal_of(request), asked["tenant"], asked.get("name", ""), asked.get("weight", 1)
+            principal_of(request),
+            asked["tenant"],
+            asked.get("name", ""),
+            asked.get("weight", 1),
+            Quotas(**asked.get("quotas", {})),
         )
         return json_response(tenant_body(made), 201, {"Location": f"/v1/tenants/{made.tenant}"})
 
@@ -67,10 +76,15 @@ class TenantRoutes(Resource):
         extra=body(wire.TenantChange),
     )
     async def update_tenant(self, request: Request, tenant: TenantPath) -> Response:
-        """Change the tenant's name, weight or status; what is left out stays. Keys of a suspended tenant are refused within 5 seconds."""
+        """Change the tenant's name, weight, status or quotas; what is left out stays.
+
+        Keys of a suspended tenant are refused within 5 seconds.
+        """
         asked = read_body(await request.body(), wire.TenantChange)
         if not asked:
-            raise InvalidRequestError([Problem("body", "changes nothing", "give name, weight, status, or several")])
+            raise InvalidRequestError(
+                [Problem("body", "changes nothing", "give name, weight, status, quotas, or several")]
+            )
         change = convert(asked, TenantChange)
         return json_response(
             tenant_body(await self._runtime.tenants.change(principal_of(request), TenantId(tenant), change))

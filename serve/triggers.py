@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -121,18 +122,21 @@ class TriggerRoutes(Resource):
 
         `busy` says what happens if the agent has runs already. The trigger waits (`enqueue`), is refused with 409 (`reject`), replaces
         a queued trigger of the same kind and focus that also came with `coalesce`, or ends the running run and goes first
-        (`interrupt`). When `limits.queued_runs` of the agent wait, it is refused with 429.
+        (`interrupt`). When `limits.queued_runs` of the agent wait, or a quota of the tenant or key is reached, it is refused with 429.
 
         With `Idempotency-Key`, a repetition with the same body within 24 hours answers for the same run. With `wait`, the response
         comes when the run is over (200, the whole run) or after that many seconds (202, not over yet).
 
         When the run ends, a signed webhook is sent to `callback_url`, see /v1/callbacks.
         """
-        principal_of(request).require(_SCOPE)
+        principal = principal_of(request)
+        principal.require(_SCOPE)
         agent = agent_of(request, request.path_params["agent"])
         key, wait = parse_idempotency_key(request), parse_wait(request)
         trigger, admission = parse_trigger(b"".join([chunk async for chunk in request.stream()]))
         trigger = caused_by(request, trigger)
+        if principal.quota is not None:
+            admission = replace(admission, quota=principal.quota)
         hashed = "" if key is None else body_hash(agent, trigger, admission)
         with nullcontext() if wait is None else self._places.one():
             accepted = await self._runtime.submit(agent, trigger, admission, idempotency_key=key, body_hash=hashed)
@@ -202,4 +206,7 @@ def _parsed(request: Request, item: Any, *, large: bool) -> TriggerRequest | Owl
     except OwlClawError as error:
         return error
     trigger = caused_by(request, trigger.compact() if large else trigger)
+    quota = principal_of(request).quota
+    if quota is not None:
+        admission = replace(admission, quota=quota)
     return TriggerRequest(agent, trigger, admission, key, "" if key is None else body_hash(agent, trigger, admission))

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from owlclaw_ray.access.records import access_record
 from owlclaw_ray.domain.access_key import DEFAULT_DAYS, MAX_DAYS, AccessKey, make_key, make_secret
 from owlclaw_ray.domain.principal import OF_OPERATORS, Principal, check_name, parse_patterns, parse_scopes
+from owlclaw_ray.domain.quota import MAX_QUOTA
 from owlclaw_ray.errors import AccessConflictError, InvalidAccessError, NotFoundError, StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, IdSource, KeyId, TenantId
 from owlclaw_ray.kernel.clock import Clock
@@ -33,6 +34,7 @@ class KeyRequest(Struct, frozen=True):
     """How long it is valid."""
     tenant: TenantId | None = None
     """Another tenant's, by somebody who may administer tenants; None: the minter's own."""
+    starts_a_minute: int | None = None
 
 
 class IssuedKey(Struct, frozen=True):
@@ -65,6 +67,11 @@ class AccessKeys:
         patterns = parse_patterns(request.agents, scopes)
         if not 0 < request.days <= MAX_DAYS:
             raise InvalidAccessError("days", f"is {request.days:g}", f"more than 0, at most {MAX_DAYS:,}")
+        limit = request.starts_a_minute
+        if limit is not None and not 0 <= limit <= MAX_QUOTA:
+            raise InvalidAccessError("starts_a_minute", f"is {limit}", f"0 to {MAX_QUOTA:,}")
+        if by.quota is not None:
+            limit = by.quota.starts_a_minute if limit is None else min(limit, by.quota.starts_a_minute)
         check_name(request.name)
         if tenant != by.tenant:
             by.require("tenants:admin")
@@ -87,6 +94,7 @@ class AccessKeys:
                 now,
                 str(by),
                 now + timedelta(days=request.days),
+                starts_a_minute=limit,
             )
             if await self._put(by, key, None, "key_created", name=key.name, scopes=[*key.scopes], agents=[*patterns]):
                 self._made()

@@ -8,14 +8,27 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from owlclaw_ray.access.records import access_record
+from owlclaw_ray.domain.budget import BudgetUse
 from owlclaw_ray.domain.principal import Principal, check_name, parse_tenant
+from owlclaw_ray.domain.quota import (
+    MAX_QUOTA,
+    MODEL_TOKENS_A_MINUTE,
+    NO_QUOTAS,
+    OPEN_RUNS,
+    STARTS_A_MINUTE,
+    Quotas,
+    QuotaUse,
+    model_tokens_budget,
+    open_runs_account,
+    starts_account,
+)
 from owlclaw_ray.domain.tenant import MAX_WEIGHT, Tenant, TenantStatus
 from owlclaw_ray.errors import AccessConflictError, InvalidAccessError, NotFoundError, StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, IdSource, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import PutTenant, TenantChanged, TenantStored
-from owlclaw_ray.store.queries import TenantById, TenantPage
+from owlclaw_ray.store.queries import BudgetUses, TenantById, TenantPage
 
 _RACES = 5
 
@@ -26,6 +39,8 @@ class TenantChange(Struct, frozen=True, omit_defaults=True):
     name: str | UnsetType = UNSET
     weight: int | UnsetType = UNSET
     status: TenantStatus | UnsetType = UNSET
+    quotas: dict[str, int | None] | UnsetType = UNSET
+    """Those that change, by their names; None: as much as it likes."""
 
 
 class Tenants:
@@ -35,12 +50,14 @@ class Tenants:
         self._made = made
         self._store, self._clock, self._ids = store, clock, ids
 
-    async def create(self, by: Principal, tenant: str, name: str = "", weight: int = 1) -> Tenant:
+    async def create(
+        self, by: Principal, tenant: str, name: str = "", weight: int = 1, quotas: Quotas = NO_QUOTAS
+    ) -> Tenant:
         """Make a tenant. Raises AccessConflictError if there is one of that id, InvalidAccessError, AccessDeniedError, and
         StoreUnavailableError.
         """
         by.require("tenants:admin")
-        made = Tenant(parse_tenant(tenant), name or tenant, self._clock.now(), str(by), weight=weight)
+        made = Tenant(parse_tenant(tenant), name or tenant, self._clock.now(), str(by), weight=weight, quotas=quotas)
         _check(made)
         if made.tenant == DEFAULT_TENANT or not await self._put(by, made, None, "tenant_created"):
             raise AccessConflictError(f"there is a tenant {tenant!r}: take another id")
@@ -58,13 +75,30 @@ class Tenants:
             raise NotFoundError("tenant", tenant)
         return found
 
+    async def use(self, tenant: Tenant) -> QuotaUse:
+        """Return how much of its quotas a tenant uses at the moment. Raises StoreUnavailableError."""
+        now, quotas = self._clock.now(), tenant.quotas
+        budget = model_tokens_budget(quotas)
+        accounts = {
+            OPEN_RUNS: None if quotas.open_runs is None else open_runs_account(tenant.tenant),
+            STARTS_A_MINUTE: None if quotas.starts_a_minute is None else starts_account(tenant.tenant, now),
+            MODEL_TOKENS_A_MINUTE: None if budget is None else budget.account(tenant.tenant, "", budget.window(now)),
+        }
+        asked = {name: account for name, account in accounts.items() if account is not None}
+        found = (
+            {each.account: each for each in await self._store.read(BudgetUses(tuple(asked.values())))} if asked else {}
+        )
+        uses = {name: found.get(account, BudgetUse(account, 0, 0)) for name, account in asked.items()}
+        return QuotaUse(**{name: each.used + each.reserved for name, each in uses.items()})
+
     async def change(self, by: Principal, tenant: TenantId, change: TenantChange) -> Tenant:
         """Change a tenant, and return it. Raises NotFoundError, InvalidAccessError, AccessDeniedError, StoreUnavailableError."""
         by.require("tenants:admin")
         fields = {name: value for name, value in asdict(change).items() if value is not UNSET}
+        quotas = fields.pop("quotas", {})
         for _ in range(_RACES):
             seen = await self.tenant(tenant)
-            changed = replace(seen, **fields)
+            changed = replace(seen, **fields, quotas=replace(seen.quotas, **quotas))
             _check(changed)
             if changed == seen or await self._put(by, changed, seen, "tenant_changed"):
                 return changed
@@ -78,6 +112,7 @@ class Tenants:
             "name": tenant.name,
             "status": tenant.status.value,
             "weight": tenant.weight,
+            "quotas": tenant.quotas.given,
         }
         record = access_record(self._ids.make("rec"), tenant.tenant, what, self._clock.now(), said)
         match (await self._store.apply([PutTenant(tenant, seen, (record,))]))[0]:
@@ -93,3 +128,8 @@ def _check(tenant: Tenant) -> None:
     check_name(tenant.name)
     if not 1 <= tenant.weight <= MAX_WEIGHT:
         raise InvalidAccessError("weight", f"is {tenant.weight}", f"1 to {MAX_WEIGHT:,}")
+    wrong = tenant.quotas.problem()
+    if wrong is not None:
+        raise InvalidAccessError(
+            f"quotas.{wrong[0]}", f"is {wrong[1]}", f"0 to {MAX_QUOTA:,}, or null for as much as it likes"
+        )

@@ -570,12 +570,20 @@ class Client:
         agents: Sequence[str] = (),
         days: float | None = None,
         tenant: str | None = None,
+        starts_a_minute: int | None = None,
     ) -> wire.IssuedKey:
         """Make an access key: `scopes` are scopes or roles, `agents` patterns such as `agent:trader:*`. Its text is told this once.
 
         It is no request to repeat by itself: one whose answer is lost has made a key that nobody has.
         """
-        body = {"name": name, "scopes": list(scopes), "agents": list(agents), "days": days, "tenant": tenant}
+        body = {
+            "name": name,
+            "scopes": list(scopes),
+            "agents": list(agents),
+            "days": days,
+            "tenant": tenant,
+            "starts_a_minute": starts_a_minute,
+        }
         said = {field: value for field, value in body.items() if value is not None}
         return await self._call(wire.IssuedKey, "POST", "/v1/keys", body=said)
 
@@ -592,13 +600,15 @@ class Client:
         """Return a page of the tenants, by id; `after` is the `next_after` of the page before it."""
         return await self._call(wire.Tenants, "GET", "/v1/tenants", {"after": after or None, "limit": limit})
 
-    async def tenant(self, tenant: str) -> wire.Tenant:
-        """Return a tenant; raises NotFoundError."""
-        return await self._call(wire.Tenant, "GET", f"/v1/tenants/{_part(tenant)}")
+    async def tenant(self, tenant: str) -> wire.TenantDetails:
+        """Return a tenant, with its use of its quotas; raises NotFoundError."""
+        return await self._call(wire.TenantDetails, "GET", f"/v1/tenants/{_part(tenant)}")
 
-    async def create_tenant(self, tenant: str, name: str = "", weight: int = 1) -> wire.Tenant:
+    async def create_tenant(
+        self, tenant: str, name: str = "", weight: int = 1, quotas: wire.QuotaChange | None = None
+    ) -> wire.Tenant:
         """Make a tenant."""
-        body: JsonObject = {"tenant": tenant, "name": name or tenant, "weight": weight}
+        body: JsonObject = {"tenant": tenant, "name": name or tenant, "weight": weight, "quotas": {**(quotas or {})}}
         return await self._call(wire.Tenant, "POST", "/v1/tenants", body=body)
 
     async def update_tenant(self, tenant: str, change: wire.TenantChange) -> wire.Tenant:

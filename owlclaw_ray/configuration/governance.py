@@ -113,6 +113,10 @@ class BudgetFile(Section):
             raise ValueError("names a cheaper model, but no alert at which it is used: write alerts: [80]")
         if self.unit is not BudgetUnit.MONEY and not self.limit.is_integer():
             raise ValueError(f"has the limit {self.limit:g}: {self.unit.value} are whole numbers")
+        if self.period is BudgetPeriod.MINUTE:
+            raise ValueError(
+                "is of a minute: a budget is total, or of a day or month; tokens a minute are a quota of a tenant"
+            )
         if self.scope is BudgetScope.RUN and self.period is not BudgetPeriod.TOTAL:
             raise ValueError(f"is of a run and of a {self.period.value}: a run's budget is for the whole run")
         return self

@@ -18,6 +18,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from owlclaw_ray.domain.principal import Principal, PrincipalKind
+from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.ids import KeyId, TenantId
 
 KEY_VARIABLE = "OWLCLAW_API_KEY"
@@ -52,6 +53,8 @@ class AccessKey(Struct, frozen=True):
     last_used_at: datetime | None = None
     """To a minute or so."""
     revoked_at: datetime | None = None
+    starts_a_minute: int | None = None
+    """How many runs may be started by it in one minute of the clock; None: as many as its tenant may."""
 
     def refusal(self, secret_hash: str, now: datetime) -> str:
         """Return why the secret with this hash is not let in; empty if it is."""
@@ -70,7 +73,16 @@ class AccessKey(Struct, frozen=True):
     @property
     def principal(self) -> Principal:
         """Who has the key."""
-        return Principal(self.tenant, PrincipalKind.KEY, self.key_id, self.name, frozenset(self.scopes), self.patterns)
+        limit = self.starts_a_minute
+        return Principal(
+            self.tenant,
+            PrincipalKind.KEY,
+            self.key_id,
+            self.name,
+            frozenset(self.scopes),
+            self.patterns,
+            quota=None if limit is None else KeyQuota(self.key_id, limit),
+        )
 
 
 def make_key(random: Callable[[int], bytes]) -> tuple[KeyId, str, str]:

@@ -36,6 +36,8 @@ class BudgetPeriod(Enum):
 
     TOTAL = "total"
     """Never."""
+    MINUTE = "minute"
+    """Of the clock. Model calls that find nothing left wait for the next one."""
     DAY = "day"
     MONTH = "month"
 
@@ -71,6 +73,9 @@ class Budget(Struct, frozen=True):
         """Return the window that holds this moment."""
         if self.period is BudgetPeriod.TOTAL:
             return BudgetWindow("", None)
+        if self.period is BudgetPeriod.MINUTE:
+            minute = now.astimezone(UTC).replace(second=0, microsecond=0)
+            return BudgetWindow(f"{minute:%Y-%m-%dT%H:%M}", minute + timedelta(minutes=1))
         from zoneinfo import ZoneInfo
 
         zone = ZoneInfo(self.zone)

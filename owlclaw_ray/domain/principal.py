@@ -14,6 +14,7 @@ from enum import Enum
 from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.domain.text import NAME
 from owlclaw_ray.errors import AccessDeniedError, InvalidAccessError
 from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
@@ -78,6 +79,8 @@ class Principal(Struct, frozen=True):
     scopes: frozenset[str] = frozenset()
     patterns: tuple[str, ...] = ()
     """The agents that it is narrowed to; empty: all of its tenant."""
+    quota: KeyQuota | None = None
+    """How many runs it may start, if it is a key that says so."""
 
     def may(self, scope: str) -> bool:
         """Return whether it has the scope."""

@@ -7,6 +7,7 @@ from enum import Enum
 
 from msgspec import Struct
 
+from owlclaw_ray.domain.quota import Quotas
 from owlclaw_ray.ids import TenantId
 
 MAX_WEIGHT = 1_000
@@ -32,3 +33,4 @@ class Tenant(Struct, frozen=True):
     status: TenantStatus = TenantStatus.ACTIVE
     weight: int = 1
     """Its share of what is scarce, beside the weights of the others."""
+    quotas: Quotas = Quotas()

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.json import LARGE, JsonText, JsonValue
 from owlclaw_ray.domain.lineage import Lineage
+from owlclaw_ray.domain.quota import KeyQuota
 
 
 class TriggerKind(Enum):
@@ -101,6 +102,8 @@ class Admission(Struct, frozen=True):
     """Seconds from acceptance, up to MAX_DEADLINE_SECONDS: a run that has not begun by then is skipped, one that has is ended."""
     callback_url: str = ""
     """Who is told of the run's end, by a webhook; empty: nobody but whom the definition names."""
+    quota: KeyQuota | None = None
+    """Of the key that triggers, if it has one."""
 
     def __post_init__(self) -> None:
         if not LOWEST_PRIORITY <= self.priority <= HIGHEST_PRIORITY:

@@ -8,7 +8,8 @@ journal entry of the call.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from math import ceil
 from typing import Protocol, TypeAlias
 
@@ -17,15 +18,16 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.budget import NANO, Budget, BudgetScope, BudgetUnit, BudgetUse, BudgetWindow
+from owlclaw_ray.domain.budget import NANO, Budget, BudgetPeriod, BudgetScope, BudgetUnit, BudgetUse, BudgetWindow
 from owlclaw_ray.domain.governance import CallOutcome, Governance, matches
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.model import ModelRequest, Price
+from owlclaw_ray.domain.quota import NO_QUOTAS, Quotas, model_tokens_budget
 from owlclaw_ray.domain.run import Run, Usage
 from owlclaw_ray.domain.tool import ToolDefinition, ToolError
 from owlclaw_ray.errors import BudgetExhaustedError, UnpricedModelError
-from owlclaw_ray.ids import RecordId, ReservationId, RunId, ToolCallId, derived_id
+from owlclaw_ray.ids import RecordId, ReservationId, RunId, TenantId, ToolCallId, derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.models.prices import Prices
 from owlclaw_ray.models.tokens import estimate_tokens
@@ -123,6 +125,12 @@ class BudgetAccounts(Struct, frozen=True):
         budget, window = found[0]
         return _spent(budget, use.used, window, use.reserved)
 
+    def more_at(self, windows: Windows, use: BudgetUse) -> datetime | None:
+        """Return when the account that has nothing left has something again, if that is waited for."""
+        found = [pair for pair in windows if _account(pair[0], self.agent, pair[1]) == use.account]
+        budget, window = found[0]
+        return window.ends_at if budget.period is BudgetPeriod.MINUTE else None
+
     def _alerts(self, budget: Budget, window: BudgetWindow) -> tuple[BudgetAlert, ...]:
         account = _account(budget, self.agent, window)
         return tuple(
@@ -154,8 +162,10 @@ class RunBudgets:
         clock: Clock,
         *,
         prices: Prices | None = None,
+        quotas: Callable[[TenantId], Awaitable[Quotas]] | None = None,
     ) -> None:
-        """Without `prices` no model has one."""
+        """Without `prices` no model has one; without `quotas` no tenant has any."""
+        self._quotas, self._clock = quotas, clock
         kept = tuple(budgets)
         self._prices = prices
         self._of_models = tuple(each for each in kept if not each.tools)
@@ -176,17 +186,19 @@ class RunBudgets:
     async def before_model(self, request: ModelRequest, used: Usage, calls: int) -> ModelRequest:
         """Return the request as it may be made, given what the run's calls used so far.
 
-        Raises BudgetExhaustedError; UnpricedModelError, if a budget counts money and the price of a model is unknown.
+        What finds nothing left of the tenant's tokens of a minute waits for the next one. Raises BudgetExhaustedError; UnpricedModelError,
+        if a budget counts money and the price of a model is unknown.
         """
-        if not self._of_models:
+        of_models = (*self._of_models, *await self._of_tenant())
+        if not of_models:
             return request
         uses = [(each, amount_used(each, used, calls)) for each in self._of_run]
         for budget, amount in uses:
             if amount >= budget.limit:
                 raise BudgetExhaustedError(_spent(budget, amount, None))
         price = await self._price(request)
-        request = _bounded(request, self._of_models)
-        windows = self._accounts.windows(self._of_models)
+        request = _bounded(request, of_models)
+        windows = self._accounts.windows(of_models)
         self._asked = None
         if windows:
             tokens = 0
@@ -196,14 +208,25 @@ class RunBudgets:
                 tokens = sum(map(estimate_tokens, texts)) + len(request.tools) // 4
             reply = request.model.max_tokens or 0
             amounts = [amount_expected(budget, tokens, reply, price) for budget, _ in windows]
-            self._asked, answer = await self._reserve(request.request_id, windows, amounts)
-            if isinstance(answer, BudgetSpent):
-                raise BudgetExhaustedError(self._accounts.refusal(windows, answer.use))
+            asked, answer = await self._reserve(request.request_id, windows, amounts)
+            while isinstance(answer, BudgetSpent):
+                more_at = self._accounts.more_at(windows, answer.use)
+                if more_at is None:
+                    raise BudgetExhaustedError(self._accounts.refusal(windows, answer.use))
+                await self._clock.sleep(max(0.0, (more_at - self._clock.now()).total_seconds()))
+                windows = self._accounts.windows(of_models)
+                asked, answer = await self._reserve(request.request_id, windows, amounts)
+            self._asked = asked
             uses += [(budget, use.used) for (budget, _), use in zip(windows, answer.uses, strict=True)]
         for budget, used_so_far in uses:
             if budget.cheaper and budget.alerts and used_so_far >= _share(budget, budget.alerts[-1]):
                 return replace(request, model=replace(request.model, chain=(budget.cheaper,)))
         return request
+
+    async def _of_tenant(self) -> tuple[Budget, ...]:
+        quotas = NO_QUOTAS if self._quotas is None else await self._quotas(self._run.agent.tenant)
+        budget = model_tokens_budget(quotas)
+        return () if budget is None else (budget,)
 
     async def _price(self, request: ModelRequest) -> Price | None:
         """Return what the dearest of the models that may answer costs, if that is counted; None for scripted ones."""
@@ -222,8 +245,6 @@ class RunBudgets:
 
     def after_model(self, reply: Usage, used: Usage, calls: int) -> None:
         """Write down what a reply used, `used` and `calls` being what the run used with it."""
-        if not self._of_models:
-            return
         if self._asked is not None:
             amounts = [amount_used(budget, reply, 1) for budget, _ in self._asked.windows]
             charges = self._accounts.charges(self._asked.windows, amounts)

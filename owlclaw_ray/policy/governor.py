@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentState
 from owlclaw_ray.domain.budget import BudgetUse
 from owlclaw_ray.domain.governance import CallOutcome, ToolLimit, Visibility
+from owlclaw_ray.domain.quota import Quotas
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.tool import ToolDefinition, ToolError
-from owlclaw_ray.ids import ReservationId, ToolCallId, derived_id
+from owlclaw_ray.ids import ReservationId, TenantId, ToolCallId, derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.models.prices import Prices
 from owlclaw_ray.policy.breakers import BreakerEvaluator, Breakers
@@ -39,8 +40,10 @@ class DefinitionGovernor:
         clock: Clock,
         unbroken: frozenset[str] = frozenset(),
         prices: Prices | None = None,
+        quotas: Callable[[TenantId], Awaitable[Quotas]] | None = None,
     ) -> None:
-        self.clock, self.prices = clock, prices
+        """`quotas` says those of a tenant; without it none has any."""
+        self.clock, self.prices, self.quotas = clock, prices, quotas
         self._unbroken = unbroken
         self.know(tools)
 
@@ -101,7 +104,9 @@ class GovernedRun:
         self._governor, self._run, self._definition, self._state = governor, run, definition, state
         self._budget_account = budget_account
         rules = definition.governance
-        self.budgets = RunBudgets(rules.budgets, run, outcomes, budget_account, governor.clock, prices=governor.prices)
+        self.budgets = RunBudgets(
+            rules.budgets, run, outcomes, budget_account, governor.clock, prices=governor.prices, quotas=governor.quotas
+        )
         self._breakers = Breakers(rules.breaker, state.breakers)
         self._paces = RateLimiter(rules, state.paces)
         self._outcomes, self._seen = outcomes, 0

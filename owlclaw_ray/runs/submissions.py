@@ -14,6 +14,7 @@ from owlclaw_ray.definitions.api import Definitions
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.callback import NO_CALLBACKS, CallbackRules
 from owlclaw_ray.domain.heartbeat import Heartbeat
+from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
 from owlclaw_ray.errors import (
     AgentBusyError,
@@ -33,11 +34,17 @@ from owlclaw_ray.store.commands import (
     IdempotencyConflict,
     Outcome,
     QueueFull,
+    QuotaReached,
     RunAccepted,
     SubmitRun,
 )
 
 IDEMPOTENCY_WINDOW = timedelta(hours=24)
+_OPEN_SECONDS = 0.1
+"""For how long a quota of runs that are not over is taken to be reached: any of them may end."""
+_RATE_SECONDS = 5.0
+"""For how long one of a minute is, at most: it may be made larger."""
+_KNOWN_QUOTAS = 10_000
 
 
 class Dispatcher(Protocol):
@@ -74,6 +81,8 @@ class Submissions:
         self._dispatcher, self._definitions, self._callbacks = dispatcher, definitions, callbacks
         self._clock, self._ids = clock, ids
         self._messages: set[asyncio.Task[None]] = set()
+        self._reached: dict[str, tuple[QuotaReached, float]] = {}
+        """Quotas that were reached, each with the moment of the monotonic clock until which nobody asks the store again."""
 
     async def prepare(
         self,
@@ -84,7 +93,11 @@ class Submissions:
         idempotency_key: str | None = None,
         body_hash: str = "",
     ) -> Submission:
-        """Return what to submit; raises UnknownAgentError, DefinitionError, CallbackRefusedError."""
+        """Return what to submit; raises UnknownAgentError, DefinitionError, CallbackRefusedError, and QuotaReachedError for a quota that
+        was found reached a moment ago: a flood of refusals costs no commits.
+        """
+        if self._reached and idempotency_key is None:
+            self._check_quotas(agent, admission.quota)
         definition = await self._definitions.get(agent.definition)
         now = self._clock.now()
         claim = None
@@ -101,6 +114,7 @@ class Submissions:
             deadline=None if admission.deadline is None else now + timedelta(seconds=admission.deadline),
             queue_limit=definition.limits.queued_runs,
             callback_urls=self._told(definition, admission),
+            quota=admission.quota,
         )
         return Submission(command, is_scripted(definition))
 
@@ -124,10 +138,28 @@ class Submissions:
                 return AgentBusyError(agent.agent_id, run_id)
             case QueueFull(limit):
                 return QueueFullError(agent.agent_id, limit)
+            case QuotaReached() as reached:
+                self._note_reached(submission.command, reached)
+                return reached.error(self._clock.now())
             case CommandFailed(message):
                 return UserError(f"the trigger cannot be stored: {message}")
             case other:
                 return StoreUnavailableError(f"the trigger was not stored: {other}")
+
+    def _check_quotas(self, agent: AgentRef, quota: KeyQuota | None) -> None:
+        now = self._clock.monotonic()
+        for subject in (_tenant(agent), "" if quota is None else _key(quota)):
+            found = self._reached.get(subject)
+            if found is not None and now < found[1]:
+                raise found[0].error(self._clock.now())
+
+    def _note_reached(self, command: SubmitRun, reached: QuotaReached) -> None:
+        now, at = self._clock.monotonic(), self._clock.now()
+        if len(self._reached) >= _KNOWN_QUOTAS:
+            self._reached = {name: each for name, each in self._reached.items() if now < each[1]}
+        subject = _key(command.quota) if reached.of_key and command.quota is not None else _tenant(command.agent)
+        lasts = _OPEN_SECONDS if reached.until is None else (reached.until - at).total_seconds()
+        self._reached[subject] = (reached, now + min(lasts, _RATE_SECONDS))
 
     def behind(self, message: Coroutine[Any, Any, None]) -> None:
         """Send it without holding up the caller, for whom the commit is enough."""
@@ -142,6 +174,14 @@ class Submissions:
             if why:
                 raise CallbackRefusedError(url, why)
         return urls
+
+
+def _tenant(agent: AgentRef) -> str:
+    return f"tenant {agent.tenant}"
+
+
+def _key(quota: KeyQuota) -> str:
+    return f"key {quota.key_id}"
 
 
 def is_scripted(definition: AgentDefinition) -> bool:

@@ -8,8 +8,10 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.agent_tools import AGENT_TOOLS
 from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.provider import ProviderLimits
+from owlclaw_ray.domain.quota import Quotas
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.domain.tool_call import ToolRunner
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.models.api import Models, TokenCounter
 from owlclaw_ray.models.prices import Prices
@@ -29,6 +31,7 @@ def host_services(
     tools: Sequence[ToolDefinition],
     *,
     models: Models,
+    quotas: Callable[[TenantId], Awaitable[Quotas]] | None = None,
     runner: ToolRunner,
     tokens: TokenCounter,
     limits: Sequence[ProviderLimits],
@@ -45,7 +48,9 @@ def host_services(
     `limits`, `context_windows` and `prices` are the settings of the same names below `models`.
     """
     catalog = ToolCatalog(tools, limits)
-    governor = DefinitionGovernor(tools, clock, BUILT_IN_NAMES | AGENT_TOOLS, Prices(tokens.price, clock, prices))
+    governor = DefinitionGovernor(
+        tools, clock, BUILT_IN_NAMES | AGENT_TOOLS, Prices(tokens.price, clock, prices), quotas
+    )
     watcher = None
     if mcp is not None:
         watcher = McpCatalogWatcher(mcp, clock, lambda offered: governor.know(catalog.offer(offered)))

@@ -50,6 +50,7 @@ from owlclaw_ray.store.commands import (
     Outcome,
     PauseSchedule,
     QueueFull,
+    QuotaReached,
     ResumeSchedule,
     ScheduleCancelled,
     ScheduleChanged,
@@ -275,7 +276,7 @@ class Timetable:
         outcomes = await self._store.apply(commands)
         queued = tuple(each.run.run_id for each in outcomes if isinstance(each, ScheduleFired) and each.run is not None)
         known = sum(isinstance(each, AlreadyFired) for each in outcomes)
-        refused = sum(isinstance(each, QueueFull) for each in outcomes)
+        refused = sum(isinstance(each, QueueFull | QuotaReached) for each in outcomes)
         if len(queued) + known + refused < len(dues):
             raise StoreUnavailableError(f"not all due times could be stored: {outcomes[-1]}")
         if queued:

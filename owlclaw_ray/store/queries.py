@@ -11,6 +11,7 @@ from msgspec import Struct
 from owlclaw_ray.domain.access_key import AccessKey
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.approval import Approval, ApprovalStatus
+from owlclaw_ray.domain.budget import BudgetUse
 from owlclaw_ray.domain.callback import Callback, CallbackStatus
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, LedgerKind, NotedHead
@@ -163,6 +164,12 @@ class TenantById(Query["Tenant | None"], frozen=True):
     """What is stored of a tenant; None for the default one as long as nothing was said of it."""
 
     tenant: TenantId
+
+
+class BudgetUses(Query[Sequence[BudgetUse]], frozen=True):
+    """What is used of these accounts; those of which nothing ever was are left out."""
+
+    accounts: tuple[str, ...]
 
 
 class TenantPage(Query[Sequence[Tenant]], frozen=True):

@@ -47,6 +47,10 @@ def create(
     days: Annotated[float | None, typer.Option("--days", help="How long it is valid.", show_default="90")] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="The tenant that it is for.")] = None,
     *,
+    starts_a_minute: Annotated[
+        int | None,
+        typer.Option("--starts-a-minute", min=0, help="How many runs may be started by it in one minute of the clock."),
+    ] = None,
     first: Annotated[
         bool,
         typer.Option(
@@ -60,7 +64,7 @@ def create(
 ) -> None:
     """Make a key, and print it: it cannot be read again. From then on the server refuses requests without a key."""
     if first:
-        if url or scopes or agents or tenant:
+        if url or scopes or agents or tenant or starts_a_minute is not None:
             raise typer.BadParameter(
                 "the first key is for this folder's store, and may do everything", param_hint="--first"
             )
@@ -71,7 +75,9 @@ def create(
         if not scopes:
             raise typer.BadParameter("say what it may do, as with --scope operator", param_hint="--scope")
         with connect(url, folder) as client:
-            issued = client.create_key(name, scopes, agents=agents or (), days=days, tenant=tenant)
+            issued = client.create_key(
+                name, scopes, agents=agents or (), days=days, tenant=tenant, starts_a_minute=starts_a_minute
+            )
     _print(issued, as_json=as_json)
 
 

@@ -43,6 +43,7 @@ from tests.contracts.store_lease_contract import LeaseContract
 from tests.contracts.store_ledger_contract import LedgerContract
 from tests.contracts.store_memory_contract import MemoryContract
 from tests.contracts.store_node_contract import NodeContract
+from tests.contracts.store_quota_contract import QuotaContract
 from tests.contracts.store_schedule_contract import ScheduleContract
 from tests.contracts.store_webhook_contract import (
     CallbackContract,
@@ -437,6 +438,7 @@ class StoreContract(
     SubmissionContract,
     AdmissionContract,
     ActivationContract,
+    QuotaContract,
     ScheduleContract,
     ApprovalContract,
     FamilyContract,

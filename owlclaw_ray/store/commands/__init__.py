@@ -98,6 +98,7 @@ from owlclaw_ray.store.commands.runs import (
     NothingQueued,
     OnStandby,
     QueueFull,
+    QuotaReached,
     ReleaseAgent,
     Released,
     RunAccepted,
@@ -190,6 +191,7 @@ Outcome: TypeAlias = (
     | IdempotencyConflict
     | AgentBusy
     | QueueFull
+    | QuotaReached
     | AgentActivated
     | OnStandby
     | LeaseHeld
@@ -338,6 +340,7 @@ __all__ = [
     "PutTask",
     "PutTenant",
     "QueueFull",
+    "QuotaReached",
     "ReceiveDelivery",
     "ReleaseAgent",
     "ReleaseLease",

@@ -10,8 +10,10 @@ from msgspec import Struct, field
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.domain.run import Run, RunResult
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
+from owlclaw_ray.errors import QuotaReachedError
 from owlclaw_ray.ids import ActivationId, DeliveryId, RunId, TenantId
 
 
@@ -23,8 +25,13 @@ class IdempotencyClaim(Struct, frozen=True):
     expires_at: datetime
 
 
+OPEN_RETRY_SECONDS = 1.0
+"""After how long somebody whose runs are not over should ask again."""
+
+
 class SubmitRun(Struct, frozen=True):
-    """Queue a run, as its `busy` policy says. Outcome: RunAccepted, IdempotencyConflict, AgentBusy or QueueFull.
+    """Queue a run, as its `busy` policy says. Outcome: RunAccepted, IdempotencyConflict, AgentBusy, QueueFull or
+    QuotaReached.
 
     - REJECT: AgentBusy while the agent has a running or queued run.
     - COALESCE: a queued run of the agent whose trigger came with this policy and has the same kind and focus, if there is
@@ -38,6 +45,9 @@ class SubmitRun(Struct, frozen=True):
     Otherwise the run is queued, unless `queue_limit` runs of the agent are queued already: then QueueFull, and nothing was
     interrupted. The queue's order: interrupts first, then the higher priority, then the order of acceptance. What an
     Idempotency-Key stands for goes before the policy.
+
+    A run that would be one more than the quotas of its tenant or key allow is refused with QuotaReached; a trigger that joins another one
+    counts for none. Quotas are those that the tenant had before this transaction.
     """
 
     run_id: RunId
@@ -51,6 +61,8 @@ class SubmitRun(Struct, frozen=True):
     queue_limit: int | None = None
     callback_urls: tuple[str, ...] = ()
     """Who is told of the end of the run that the trigger becomes, or joins."""
+    quota: KeyQuota | None = None
+    """Of the key that triggers, if it has one."""
 
 
 class ActivateAgent(Struct, frozen=True):
@@ -214,6 +226,22 @@ class QueueFull(Struct, frozen=True, tag=True):
     """The trigger is refused: the agent has `limit` queued runs or more."""
 
     limit: int
+
+
+class QuotaReached(Struct, frozen=True, tag=True):
+    """The trigger is refused: its tenant, or the key, has what it may have of a quota (see domain.quota)."""
+
+    quota: str
+    limit: int
+    until: datetime | None = None
+    """When there is more; None for a quota of runs that are not over."""
+    of_key: bool = False
+    """Whether it is the quota of the key."""
+
+    def error(self, now: datetime) -> QuotaReachedError:
+        """Return what callers are told."""
+        wait = OPEN_RETRY_SECONDS if self.until is None else max(0.0, (self.until - now).total_seconds())
+        return QuotaReachedError(self.quota, self.limit, wait, of_key=self.of_key)
 
 
 class AgentActivated(Struct, frozen=True):

@@ -74,8 +74,8 @@ class FireSchedule(Struct, frozen=True):
 class BackfillTick(Struct, frozen=True):
     """Queue a run for a past due time of an agent's own schedule, which stays where it is, and store the tick.
 
-    Changes nothing if the run's id, or the tick's, is there already. Outcome: ScheduleFired, AlreadyFired, QueueFull, ScheduleClosed if the
-    schedule is cancelled, NoSuchSchedule.
+    Changes nothing if the run's id, or the tick's, is there already. Outcome: ScheduleFired, AlreadyFired, QueueFull, QuotaReached,
+    ScheduleClosed if the schedule is cancelled, NoSuchSchedule.
     """
 
     agent: AgentRef

@@ -7,7 +7,7 @@ from msgspec import Struct
 from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.ids import CallbackId, DeliveryId
-from owlclaw_ray.store.commands.runs import AgentBusy, QueueFull, RunAccepted, SubmitRun
+from owlclaw_ray.store.commands.runs import AgentBusy, QueueFull, QuotaReached, RunAccepted, SubmitRun
 
 
 class ReceiveDelivery(Struct, frozen=True):
@@ -46,7 +46,7 @@ class DeliveryStored(Struct, frozen=True):
 
     delivery: Delivery
     duplicate: bool = False
-    submitted: RunAccepted | AgentBusy | QueueFull | None = None
+    submitted: RunAccepted | AgentBusy | QueueFull | QuotaReached | None = None
     """What became of the run that came with it, unless it is a duplicate."""
 
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, exists, or_, select
 
 from owlclaw_ray.domain.access_key import AccessKey
+from owlclaw_ray.domain.budget import BudgetUse
 from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.store.commands import (
     KeyChanged,
@@ -19,12 +20,12 @@ from owlclaw_ray.store.commands import (
     TenantChanged,
     TenantStored,
 )
-from owlclaw_ray.store.queries import IsAccessControlled, KeyById, KeysOfTenant, TenantById, TenantPage
+from owlclaw_ray.store.queries import BudgetUses, IsAccessControlled, KeyById, KeysOfTenant, TenantById, TenantPage
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.queries import reads
 from owlclaw_ray.store.sql.row_codecs import KEYS, TENANTS
 from owlclaw_ray.store.sql.row_needs import RowNeeds
-from owlclaw_ray.store.sql.schema import access_keys, tenants
+from owlclaw_ray.store.sql.schema import access_keys, budgets, tenants
 from owlclaw_ray.store.sql.working_set import WorkingSet
 
 
@@ -106,6 +107,12 @@ def _read_keys(connection: Connection, query: KeysOfTenant) -> Sequence[AccessKe
 def _read_tenant(connection: Connection, query: TenantById) -> Tenant | None:
     row = connection.execute(select(*TENANTS.columns).where(tenants.c.tenant == query.tenant)).one_or_none()
     return None if row is None else TENANTS.fact(row)
+
+
+@reads(BudgetUses)
+def _read_uses(connection: Connection, query: BudgetUses) -> Sequence[BudgetUse]:
+    found = select(budgets.c.account, budgets.c.used, budgets.c.reserved).where(budgets.c.account.in_(query.accounts))
+    return [BudgetUse(*row) for row in connection.execute(found)]
 
 
 @reads(TenantPage)

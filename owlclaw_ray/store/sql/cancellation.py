@@ -13,12 +13,14 @@ from owlclaw_ray.store.sql.approvals import withdraw
 from owlclaw_ray.store.sql.codec import agent_of, dump, from_micros, to_micros
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.row_needs import RowNeeds
+from owlclaw_ray.store.sql.run_lifecycle import give_back
 from owlclaw_ray.store.sql.working_set import RunRow, WorkingSet
 
 
 def _need_run(needs: RowNeeds, command: CancelRun) -> None:
     needs.runs.add(command.run_id)
     needs.cancelled.add(command.run_id)
+    needs.finished.add(command.run_id)
     needs.records.add((command.run_id, _end_record_id(command.run_id)))
 
 
@@ -53,6 +55,7 @@ def _end_queued(store: WorkingSet, run: RunRow, at: int) -> None:
     run.result = dump(result)
     store.changed_run(run)
     store.agents[run.agent].leave(run)
+    give_back(store, run)
     agent, record_id, run_id = agent_of(run.agent), RecordId(_end_record_id(run.run_id)), RunId(run.run_id)
     kind, moment = LedgerKind.RUN, from_micros(at)
     store.record((LedgerRecord(record_id, agent.tenant, agent.agent_id, run_id, kind, moment, data),))

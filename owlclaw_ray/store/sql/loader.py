@@ -12,13 +12,15 @@ from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Integer, Label, bindparam, func, literal_column, null, select
+from msgspec import convert
+from sqlalchemy import Connection, Integer, Label, Select, bindparam, func, literal_column, null, select
 
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.quota import Quotas, minute_after, open_runs_account, starts_account
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.store.commands import ClusterLease
-from owlclaw_ray.store.sql.codec import agent_key, agent_of, dump, from_micros
+from owlclaw_ray.store.sql.codec import agent_key, agent_of, dump, from_micros, load, to_micros
 from owlclaw_ray.store.sql.dialects import Dialect
 from owlclaw_ray.store.sql.row_codecs import (
     APPROVALS,
@@ -75,6 +77,8 @@ from owlclaw_ray.store.sql.working_set import (
     WorkingSet,
 )
 
+NO_QUOTAS = "{}"
+_NOBODY = {"id": LEASE_ROW, "cluster": "", "generation": 0, "beats": 0}
 _KNOWN_AGENTS = 65_536
 _NEW_STATE = dump(AgentState())
 _last_entry = (
@@ -195,8 +199,7 @@ class Loader:
         self._tenants = dialect.locking(
             select(*TENANTS.columns).where(among(tenants.c.tenant, "ids")).order_by(tenants.c.tenant)
         )
-        nobody = {"id": LEASE_ROW, "cluster": "", "generation": 0, "beats": 0}
-        self._new_lease = dialect.insert(cluster_lease).values(nobody).on_conflict_do_nothing()
+        self._new_lease = dialect.insert(cluster_lease).values(_NOBODY).on_conflict_do_nothing()
         nothing = {"version": 0, "change_id": "", "documents": "{}"}
         self._new_memories = (
             dialect.insert(memories).values(agent=bindparam("new_agent"), **nothing).on_conflict_do_nothing()
@@ -211,6 +214,7 @@ class Loader:
         )
         age = (dialect.now - attempts.c.named_at).label("age")
         self._attempts = select(attempts.c.attempt, attempts.c.begun, age).where(among(attempts.c.attempt, "ids"))
+        self._quotas = _quotas(dialect)
         self._reservations = reserved.where(among(budget_reservations.c.reservation_id, "ids"))
         self._reservations_of_runs = reserved.where(among(budget_reservations.c.run_id, "ids"))
 
@@ -231,6 +235,7 @@ class Loader:
         store.nodes = {each.node_id: each for each in map(NODES.fact, nodes)}
         store.tenants = {each.tenant: each for each in map(TENANTS.fact, rows(self._tenants, needs.tenants))}
         store.access_keys = {each.key_id: each for each in map(KEYS.fact, rows(self._access_keys, needs.access_keys))}
+        self._load_quotas(connection, needs, store)
         self._lock_agents(connection, needs, store)
         self._load_schedules(connection, needs, store)
         self._take_runs(store, rows(self._runs, needs.runs))
@@ -305,6 +310,7 @@ class Loader:
                 store.fired_runs.setdefault(schedule_id, []).append(run_id)
                 needs.runs.add(run_id)
                 needs.cancelled.add(run_id)
+                needs.finished.add(run_id)
 
     def _load_queues(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
         """Load what is queued, and what is begun, as far as the batch may need it; `recorded_calls` where a run is resumed."""
@@ -331,6 +337,15 @@ class Loader:
             parameters = {"agents": ids(needs.counted), "bound": needs.queue_limit + needs.removals}
             for agent, number in connection.execute(self._queue_lengths, parameters):
                 store.agents[agent].queued = number
+
+    def _load_quotas(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
+        for tenant, written in self._rows(connection, self._quotas, needs.starts.keys()):
+            quotas = store.quotas[tenant] = convert(load(written), Quotas)
+            if quotas.open_runs is not None:
+                needs.accounts[open_runs_account(tenant)] = None
+            if quotas.starts_a_minute is not None:
+                for at in needs.starts[tenant]:
+                    needs.accounts[starts_account(tenant, at)] = to_micros(minute_after(at))
 
     def _load_budgets(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
         rows = partial(self._rows, connection)
@@ -360,6 +375,11 @@ class Loader:
                 run.trigger, run.payload, run.payload_left = row.trigger, row.payload, row.payload_left
             taken.append(run)
         return taken
+
+
+def _quotas(dialect: Dialect) -> Select[str, str]:
+    given = tenants.c.quotas != NO_QUOTAS
+    return select(tenants.c.tenant, tenants.c.quotas).where(dialect.among(tenants.c.tenant, "ids"), given)
 
 
 def _new_agent(key: str, at: int) -> dict[str, Any]:

@@ -37,6 +37,8 @@ class RowNeeds(Struct):
     """The epochs under which runs of each agent are claimed."""
     keys: set[str] = field(default_factory=set)
     submissions: int = 0
+    starts: dict[str, set[datetime]] = field(default_factory=dict)
+    """Tenants whose quotas are asked for, and when runs of theirs are submitted."""
     claims_agents: bool = False
     """Whether agents or runs are claimed, which is for the cluster that holds the lease."""
     changes_lease: bool = False

@@ -19,6 +19,7 @@ from owlclaw_ray.store.commands import (
     NoSuchSchedule,
     PauseSchedule,
     QueueFull,
+    QuotaReached,
     ResumeSchedule,
     RunAccepted,
     ScheduleCancelled,
@@ -162,7 +163,7 @@ def _need_backfill(needs: RowNeeds, command: BackfillTick) -> None:
 @applies(BackfillTick, needs=_need_backfill)
 def backfill_tick(
     store: WorkingSet, command: BackfillTick
-) -> ScheduleFired | AlreadyFired | QueueFull | ScheduleClosed | NoSuchSchedule:
+) -> ScheduleFired | AlreadyFired | QueueFull | QuotaReached | ScheduleClosed | NoSuchSchedule:
     """Queue the run of a past due time that never had one."""
     schedule = _own(store, command.agent, command.tick.schedule_id)
     if schedule is None:
@@ -175,7 +176,7 @@ def backfill_tick(
         case RunAccepted() as accepted:
             _account(store, (command.tick,))
             return ScheduleFired(accepted)
-        case QueueFull() as full:
+        case QueueFull() | QuotaReached() as full:
             return full
         case AgentBusy():
             raise ValueError(
@@ -209,6 +210,8 @@ def _submit(
                 return accepted, command.ticks
             case QueueFull(limit):
                 reason = f"queue full: the agent had {counted(limit, 'queued run')} (limits.queued_runs)"
+            case QuotaReached() as reached:
+                reason = str(reached.error(run.at))
             case AgentBusy(busy_with):
                 reason = f"the agent was busy with {busy_with}"
     skipped = {"outcome": TickOutcome.SKIPPED, "run_id": None, "reason": reason}
@@ -229,9 +232,9 @@ def _overlap(policy: OverlapPolicy, earlier: list[RunRow]) -> str:
             return ""
 
 
-def _submitted(store: WorkingSet, run: SubmitRun) -> RunAccepted | QueueFull | AgentBusy:
+def _submitted(store: WorkingSet, run: SubmitRun) -> RunAccepted | QueueFull | QuotaReached | AgentBusy:
     match submit_run(store, run):
-        case RunAccepted() | QueueFull() | AgentBusy() as outcome:
+        case RunAccepted() | QueueFull() | QuotaReached() | AgentBusy() as outcome:
             return outcome
         case refused:
             raise ValueError(f"the run {run.run_id} of a schedule is refused: {refused}")

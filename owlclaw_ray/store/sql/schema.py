@@ -413,6 +413,7 @@ access_keys = Table(
     Column("previous_until", BigInteger),
     Column("last_used_at", BigInteger),
     Column("revoked_at", BigInteger),
+    Column("starts_a_minute", BigInteger),
     Index("access_keys_by_tenant", "tenant", "key_id"),
 )
 """Access keys, without their secrets."""
@@ -426,6 +427,7 @@ tenants = Table(
     Column("created_by", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("weight", BigInteger, nullable=False),
+    Column("quotas", Text, nullable=False, server_default="{}"),
 )
 """The tenants, but for the default one as long as nothing was said of it."""
 

@@ -10,10 +10,27 @@ from msgspec.structs import replace
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.quota import (
+    NO_QUOTAS,
+    OPEN_RUNS,
+    STARTS_A_MINUTE,
+    key_starts_account,
+    minute_after,
+    minute_of,
+    open_runs_account,
+    starts_account,
+)
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
-from owlclaw_ray.ids import RecordId, RunId, derived_id
-from owlclaw_ray.store.commands import AgentBusy, IdempotencyConflict, QueueFull, RunAccepted, SubmitRun
+from owlclaw_ray.ids import DEFAULT_TENANT, RecordId, RunId, derived_id
+from owlclaw_ray.store.commands import (
+    AgentBusy,
+    IdempotencyConflict,
+    QueueFull,
+    QuotaReached,
+    RunAccepted,
+    SubmitRun,
+)
 from owlclaw_ray.store.sql.approvals import withdraw
 from owlclaw_ray.store.sql.codec import (
     agent_key,
@@ -31,7 +48,7 @@ from owlclaw_ray.store.sql.queue_order import rank_of
 from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.working_set import AgentRow, KeyRow, RunRow, WorkingSet
 
-Submitted: TypeAlias = RunAccepted | IdempotencyConflict | AgentBusy | QueueFull
+Submitted: TypeAlias = RunAccepted | IdempotencyConflict | AgentBusy | QueueFull | QuotaReached
 
 _MERGED_FOR = timedelta(days=1)
 """How long a merged trigger is known by its id, should it be submitted again because the answer was lost."""
@@ -42,6 +59,11 @@ def need_submission(needs: RowNeeds, command: SubmitRun) -> None:
     key = needs.agent(command.agent, command.at)
     needs.runs.add(command.run_id)
     needs.submissions += 1
+    if command.agent.tenant != DEFAULT_TENANT:
+        needs.starts.setdefault(command.agent.tenant, set()).add(minute_of(command.at))
+    if command.quota is not None:
+        account = key_starts_account(command.quota.key_id, command.at)
+        needs.accounts[account] = to_micros(minute_after(command.at))
     if command.idempotency is not None:
         needs.keys.add(tenant_key(command.agent.tenant, command.idempotency.key))
     if command.queue_limit is not None:
@@ -76,7 +98,38 @@ def submit_run(store: WorkingSet, command: SubmitRun) -> Submitted:
     limit = command.queue_limit
     if limit is not None and agent.queued is not None and agent.queued >= limit:
         return QueueFull(limit)
+    reached = _reached(store, command)
+    if reached is not None:
+        return reached
     return _enqueue(store, agent, command, key)
+
+
+def _reached(store: WorkingSet, command: SubmitRun) -> QuotaReached | None:
+    """Return the quota that one more run would exceed."""
+    tenant, at = command.agent.tenant, command.at
+    quotas, of_key = store.quotas.get(tenant, NO_QUOTAS), command.quota
+    if quotas.open_runs is not None and store.accounts[open_runs_account(tenant)].reserved >= quotas.open_runs:
+        return QuotaReached(OPEN_RUNS, quotas.open_runs)
+    starts, until = quotas.starts_a_minute, minute_after(at)
+    if starts is not None and store.accounts[starts_account(tenant, at)].used >= starts:
+        return QuotaReached(STARTS_A_MINUTE, starts, until)
+    if of_key is not None and store.accounts[key_starts_account(of_key.key_id, at)].used >= of_key.starts_a_minute:
+        return QuotaReached(STARTS_A_MINUTE, of_key.starts_a_minute, until, of_key=True)
+    return None
+
+
+def _count(store: WorkingSet, run: RunRow, command: SubmitRun) -> None:
+    """Count a new run for the quotas that there are."""
+    tenant, at = command.agent.tenant, command.at
+    quotas = store.quotas.get(tenant, NO_QUOTAS)
+    if quotas != NO_QUOTAS or command.quota is not None:
+        store.reserved_at = max(to_micros(at), store.reserved_at)
+    if quotas.open_runs is not None:
+        store.reserve(run, f"open.{run.run_id}", {open_runs_account(tenant): 1}, to_micros(at))
+    if quotas.starts_a_minute is not None:
+        store.charge({starts_account(tenant, at): 1})
+    if command.quota is not None:
+        store.charge({key_starts_account(command.quota.key_id, at): 1})
 
 
 def _answered_before(store: WorkingSet, command: SubmitRun) -> RunAccepted | IdempotencyConflict | None:
@@ -131,6 +184,7 @@ def _enqueue(store: WorkingSet, agent: AgentRow, command: SubmitRun, key: str | 
         store.mergeable[agent.agent, key] = run
     store.note(run, EntryKind.RUN_QUEUED, at, {"trigger": trigger.kind.value, "focus": trigger.focus})
     _keep_key(store, run, command)
+    _count(store, run, command)
     store.call_back(run, command.callback_urls, at)
     if command.busy is BusyPolicy.INTERRUPT:
         _interrupt(store, agent, run, command)

@@ -15,6 +15,7 @@ from owlclaw_ray.store.commands import (
     ForgetWebhooks,
     IdempotencyConflict,
     QueueFull,
+    QuotaReached,
     ReceiveDelivery,
     RunAccepted,
     WebhooksForgotten,
@@ -58,6 +59,8 @@ def receive_delivery(store: WorkingSet, command: ReceiveDelivery) -> DeliverySto
             delivery = _refused(
                 delivery, f"queue full: the agent has {counted(limit, 'queued run')} (limits.queued_runs)"
             )
+        case QuotaReached() as reached:
+            delivery = _refused(delivery, str(reached.error(delivery.received_at)))
         case IdempotencyConflict():
             raise ValueError(f"the run of delivery {delivery.delivery_id} has an Idempotency-Key")
     store.put_delivery(delivery)

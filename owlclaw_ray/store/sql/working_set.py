@@ -23,6 +23,7 @@ from owlclaw_ray.domain.approval import Approval, ApprovalStatus
 from owlclaw_ray.domain.callback import Callback, CallbackStatus, callback_id_of
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.domain.quota import Quotas
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.domain.task import Task
@@ -293,6 +294,8 @@ class WorkingSet(Struct):
     """Those that commands name."""
     tenants: dict[str, Tenant] = field(default_factory=dict)
     """Those that commands name."""
+    quotas: dict[str, Quotas] = field(default_factory=dict)
+    """Of the tenants of runs that are submitted, those that have any."""
     records: set[tuple[str, str]] = field(default_factory=set)
     """Ledger records that are in the store already, each by its run and its own id."""
     accounts: dict[str, AccountRow] = field(default_factory=dict)

@@ -35,6 +35,7 @@ from owlclaw_ray.store.commands import (
     FireSchedule,
     LedgerAppended,
     Outcome,
+    QuotaReached,
     ReceiveDelivery,
     RunAccepted,
     RunClaimed,
@@ -66,6 +67,7 @@ class CommitMetrics:
         self._registry = CollectorRegistry()
         self._seen: dict[str, set[str]] = {"model": set(), "tool": set(), "error": set()}
         self._triggers = self._counter("owlclaw_triggers", "Triggers that were accepted", "kind")
+        self._refusals = self._counter("owlclaw_quota_refusals", "Triggers refused for a quota", "tenant", "quota")
         self._ended = self._counter("owlclaw_runs_ended", "Runs that ended", "status")
         self._duration = self._histogram("owlclaw_run_seconds", "From a run's start to its end", _LONG, "status")
         self._queue = self._histogram("owlclaw_queue_seconds", "From a trigger to the start of its run", _LONG)
@@ -105,6 +107,7 @@ class CommitMetrics:
         self._commit_seconds.observe(seconds)
         self._commands.inc(len(commands))
         for command, outcome in zip(commands, outcomes, strict=True):
+            self._count_refusal(command, outcome)
             match command, outcome:
                 case _, StaleEpoch():
                     self._fenced.inc()
@@ -152,6 +155,12 @@ class CommitMetrics:
         """Count runs that were cancelled before they began."""
         for _ in queued:
             self._count_end(RunStatus.CANCELLED, 0.0)
+
+    def _count_refusal(self, command: Command, outcome: Outcome) -> None:
+        run = command.run if isinstance(command, ReceiveDelivery | BackfillTick) else command
+        refused = outcome.submitted if isinstance(outcome, DeliveryStored) else outcome
+        if isinstance(run, SubmitRun) and isinstance(refused, QuotaReached):
+            self._refusals.labels(run.agent.tenant, refused.quota).inc()
 
     def _count_firing(self, command: FireSchedule, fired: ScheduleFired) -> None:
         """Count the ticks as they were stored: the one whose run was refused is skipped."""

@@ -24,7 +24,7 @@ from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import derived_id
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.store.commands import RunAccepted, SubmitRun
+from owlclaw_ray.store.commands import QuotaReached, RunAccepted, SubmitRun
 from owlclaw_ray.store.queries import AgentByRef, AgentRecord, AgentsByKeyPrefix, JournalOfRun, RunFilter
 from owlclaw_ray.tools.agents.arguments import (
     CreateSubAgent,
@@ -178,6 +178,8 @@ class FamilyTools:
                 callback_urls=told,
             )
         )
+        if isinstance(outcome, QuotaReached):
+            raise ToolFailureError("limit_reached", str(outcome.error(now)), retryable=True)
         if not isinstance(outcome, RunAccepted):
             message = f"{assignment.agent.agent_id} has {_QUEUED} assignments waiting already"
             raise ToolFailureError("limit_reached", message, retryable=True)

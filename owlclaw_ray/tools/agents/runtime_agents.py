@@ -20,6 +20,7 @@ from owlclaw_ray.store.commands import (
     Outcome,
     PutTask,
     QueueFull,
+    QuotaReached,
     RunAccepted,
     SubmitRun,
     TaskChanged,
@@ -65,10 +66,10 @@ class RuntimeAgents(Struct, frozen=True):
     """Returns all definitions, by name."""
     clock: Clock
 
-    def submit(self, command: SubmitRun) -> RunAccepted | IdempotencyConflict | AgentBusy | QueueFull:
+    def submit(self, command: SubmitRun) -> RunAccepted | IdempotencyConflict | AgentBusy | QueueFull | QuotaReached:
         """Commit a trigger and wake its agent; committing it again changes nothing."""
         outcome = self.apply(command)
-        if not isinstance(outcome, RunAccepted | IdempotencyConflict | AgentBusy | QueueFull):
+        if not isinstance(outcome, RunAccepted | IdempotencyConflict | AgentBusy | QueueFull | QuotaReached):
             raise StoreUnavailableError(f"the run was not accepted: {outcome}")
         if isinstance(outcome, RunAccepted):
             self.wake(command.agent)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from owlclaw_ray.access.tenant_weights import FRESH_SECONDS, TenantWeights
+from owlclaw_ray.access.tenant_terms import FRESH_SECONDS, TenantTerms
 from owlclaw_ray.access.tenants import TenantChange
 from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.errors import StoreUnavailableError
@@ -16,30 +16,30 @@ ACME, OTHER = TenantId("acme"), TenantId("other")
 @pytest.fixture
 def world():
     world = World()
-    world.weights = TenantWeights(world.store, world.clock)
+    world.terms = TenantTerms(world.store, world.clock)
     return world
 
 
 async def test_a_weight_is_one_until_it_was_read_and_then_what_the_tenant_has(world):
     await world.tenants.create(LOCAL, "acme", weight=3)
 
-    assert world.weights(ACME) == 1.0
+    assert world.terms.weight(ACME) == 1.0
     await world.clock.settle()
-    assert (world.weights(ACME), world.weights(OTHER), world.weights(DEFAULT_TENANT)) == (3.0, 1.0, 1.0)
+    assert (world.terms.weight(ACME), world.terms.weight(OTHER), world.terms.weight(DEFAULT_TENANT)) == (3.0, 1.0, 1.0)
 
 
 async def test_a_weight_that_is_changed_counts_after_a_few_seconds(world):
     await world.tenants.create(LOCAL, "acme", weight=3)
-    world.weights(ACME)
+    world.terms.weight(ACME)
     await world.clock.settle()
 
     await world.tenants.change(LOCAL, ACME, TenantChange(weight=5))
-    assert world.weights(ACME) == 3.0
+    assert world.terms.weight(ACME) == 3.0
     await world.clock.advance(FRESH_SECONDS)
-    world.weights(ACME)
+    world.terms.weight(ACME)
     await world.clock.settle()
 
-    assert world.weights(ACME) == 5.0
+    assert world.terms.weight(ACME) == 5.0
 
 
 async def test_the_default_tenant_alone_costs_no_reads_and_others_one_in_a_few_seconds(world):
@@ -51,21 +51,21 @@ async def test_the_default_tenant_alone_costs_no_reads_and_others_one_in_a_few_s
 
     world.store.read = counted
     for _ in range(100):
-        world.weights(DEFAULT_TENANT)
+        world.terms.weight(DEFAULT_TENANT)
     await world.clock.settle()
     assert reads == []
 
     for _ in range(100):
-        world.weights(ACME)
+        world.terms.weight(ACME)
     await world.clock.settle()
-    world.weights(ACME)
+    world.terms.weight(ACME)
     await world.clock.settle()
     assert reads == [TenantPage()]
 
 
 async def test_weights_stay_as_they_were_while_the_store_is_away(world, caplog):
     await world.tenants.create(LOCAL, "acme", weight=3)
-    world.weights(ACME)
+    world.terms.weight(ACME)
     await world.clock.settle()
     read = world.store.read
 
@@ -74,24 +74,24 @@ async def test_weights_stay_as_they_were_while_the_store_is_away(world, caplog):
 
     world.store.read = away
     await world.clock.advance(FRESH_SECONDS)
-    world.weights(ACME)
+    world.terms.weight(ACME)
     await world.clock.settle()
-    assert world.weights(ACME) == 3.0
+    assert world.terms.weight(ACME) == 3.0
     assert "the store is away" in caplog.text
 
     world.store.read = read
     await world.tenants.change(LOCAL, ACME, TenantChange(weight=4))
     await world.clock.advance(FRESH_SECONDS)
-    world.weights(ACME)
+    world.terms.weight(ACME)
     await world.clock.settle()
-    assert world.weights(ACME) == 4.0
+    assert world.terms.weight(ACME) == 4.0
 
 
 async def test_all_tenants_are_read_however_many_there_are(world, monkeypatch):
-    monkeypatch.setattr("owlclaw_ray.access.tenant_weights._PAGE", 2)
+    monkeypatch.setattr("owlclaw_ray.access.tenant_terms._PAGE", 2)
     for number in range(5):
         await world.tenants.create(LOCAL, f"tenant-{number}", weight=number + 1)
-    world.weights(ACME)
+    world.terms.weight(ACME)
     await world.clock.settle()
 
-    assert [world.weights(TenantId(f"tenant-{number}")) for number in range(5)] == [1, 2, 3, 4, 5]
+    assert [world.terms.weight(TenantId(f"tenant-{number}")) for number in range(5)] == [1, 2, 3, 4, 5]

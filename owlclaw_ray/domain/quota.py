@@ -1,0 +1,94 @@
+"""Quotas: how much a tenant, or whoever has a key, may have or start."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from owlclaw_ray.domain.budget import Budget, BudgetPeriod, BudgetScope, BudgetUnit
+from owlclaw_ray.ids import KeyId, TenantId
+
+MAX_QUOTA = 10**12
+OPEN_RUNS = "open_runs"
+STARTS_A_MINUTE = "starts_a_minute"
+MODEL_TOKENS_A_MINUTE = "model_tokens_a_minute"
+
+
+class Quotas(Struct, frozen=True, omit_defaults=True):
+    """The quotas of a tenant; None: as much as it likes."""
+
+    open_runs: int | None = None
+    """Runs that are not over: those that are queued, running and waiting together."""
+    starts_a_minute: int | None = None
+    """Runs that are accepted in one minute of the clock, whoever triggers them: requests, webhooks, schedules and other agents."""
+    model_tokens_a_minute: int | None = None
+    """Tokens of prompts and replies in one minute of the clock. Calls that find none left wait for the next minute."""
+
+    @property
+    def given(self) -> dict[str, int]:
+        """Those that there are, by name."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def problem(self) -> tuple[str, int] | None:
+        """Return the name and the value of a quota that cannot be; None if all can."""
+        return next(((name, value) for name, value in self.given.items() if not 0 <= value <= MAX_QUOTA), None)
+
+
+NO_QUOTAS = Quotas()
+
+
+class KeyQuota(Struct, frozen=True):
+    """How many runs may be started by a key in one minute of the clock."""
+
+    key_id: KeyId
+    starts_a_minute: int
+
+
+class QuotaUse(Struct, frozen=True):
+    """What a tenant has and starts at the moment, as far as it has quotas: None where it has none."""
+
+    open_runs: int | None = None
+    starts_a_minute: int | None = None
+    model_tokens_a_minute: int | None = None
+
+
+def minute_of(at: datetime) -> datetime:
+    """Return when the minute of the clock begins that holds this moment."""
+    return at.astimezone(UTC).replace(second=0, microsecond=0)
+
+
+def minute_after(at: datetime) -> datetime:
+    """Return when the minute of the clock after that moment begins: then there are starts and tokens again."""
+    return minute_of(at) + timedelta(minutes=1)
+
+
+def open_runs_account(tenant: TenantId) -> str:
+    """Return the account of a tenant's runs that are not over."""
+    return f"quota.{OPEN_RUNS}@{quote(tenant, safe='')}"
+
+
+def starts_account(tenant: TenantId, at: datetime) -> str:
+    """Return the account of the runs of a tenant that are accepted in the minute of that moment."""
+    return f"quota.{STARTS_A_MINUTE}.{minute_of(at):%Y-%m-%dT%H:%M}@{quote(tenant, safe='')}"
+
+
+def key_starts_account(key_id: KeyId, at: datetime) -> str:
+    """Return the account of the runs that a key starts in the minute of that moment."""
+    return f"quota.{STARTS_A_MINUTE}.{minute_of(at):%Y-%m-%dT%H:%M}@key:{quote(key_id, safe='')}"
+
+
+def model_tokens_budget(quotas: Quotas) -> Budget | None:
+    """Return the quota of model tokens as a budget of the tenant; None if there is none."""
+    if quotas.model_tokens_a_minute is None:
+        return None
+    return Budget(
+        f"quota.{MODEL_TOKENS_A_MINUTE}",
+        BudgetScope.TENANT,
+        BudgetUnit.TOKENS,
+        quotas.model_tokens_a_minute,
+        BudgetPeriod.MINUTE,
+        alerts=(),
+    )

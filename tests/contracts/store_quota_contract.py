@@ -1,0 +1,156 @@
+"""What every Store promises about quotas, as tests."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.budget import BudgetUse
+from owlclaw_ray.domain.quota import KeyQuota, Quotas, minute_after, open_runs_account, starts_account
+from owlclaw_ray.domain.schedule import TickOutcome
+from owlclaw_ray.domain.tenant import Tenant
+from owlclaw_ray.domain.trigger import BusyPolicy
+from owlclaw_ray.ids import KeyId, RunId, TenantId
+from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.commands import (
+    BackfillTick,
+    CancelRun,
+    CreateSchedule,
+    FireSchedule,
+    Outcome,
+    PutTenant,
+    QuotaReached,
+    RunAccepted,
+    SubmitRun,
+)
+from owlclaw_ray.store.queries import BudgetUses, TicksOfSchedule
+from tests.contracts.store_commands import NOW, activation, claimed, ending, one, submission
+from tests.contracts.store_schedule_contract import DUE, backfilling, firing, schedule
+
+ACME, OTHER = TenantId("acme"), TenantId("other")
+CLERK = AgentRef.parse("clerk", ACME)
+MINUTE = timedelta(minutes=1)
+
+
+def tenant(quotas: Quotas, name: TenantId = ACME) -> PutTenant:
+    """Return the making of a tenant with these quotas."""
+    return PutTenant(Tenant(name, "Acme", NOW, "system:local", quotas=quotas), None)
+
+
+def start(number: int, agent: AgentRef = CLERK, **changes: object) -> SubmitRun:
+    """Return the submission of a run of the tenant."""
+    return replace(submission(f"run_{agent.tenant}_{number}", agent), **changes)
+
+
+def accepted(outcomes: list[Outcome]) -> int:
+    """Return how many of these runs were accepted; all others were refused for a quota."""
+    found = sum(isinstance(each, RunAccepted) for each in outcomes)
+    assert found + sum(isinstance(each, QuotaReached) for each in outcomes) == len(outcomes)
+    return found
+
+
+class QuotaContract:
+    """Runs are accepted as far as quotas go, and no further."""
+
+    async def test_exactly_as_many_runs_start_in_a_minute_as_may_and_then_as_many_in_the_next_one(
+        self, store: Store
+    ) -> None:
+        await one(store, tenant(Quotas(starts_a_minute=10)))
+
+        first = [*await store.apply([start(number) for number in range(7)])]
+        second = [*await store.apply([start(number) for number in range(7, 20)])]
+        later = [*await store.apply([start(number, at=NOW + MINUTE) for number in range(20, 40)])]
+
+        assert (accepted(first), accepted(second), accepted(later)) == (7, 3, 10)
+        assert second[-1] == QuotaReached("starts_a_minute", 10, minute_after(NOW))
+        uses = await store.read(BudgetUses((starts_account(ACME, NOW), starts_account(ACME, NOW + MINUTE), "none")))
+        assert {each.account: each.used for each in uses} == {
+            starts_account(ACME, NOW): 10,
+            starts_account(ACME, NOW + MINUTE): 10,
+        }
+
+    async def test_a_run_that_is_submitted_again_counts_once_and_is_not_refused(self, store: Store) -> None:
+        await one(store, tenant(Quotas(starts_a_minute=2, open_runs=2)))
+        commands = [start(1), start(2)]
+
+        for _ in range(3):
+            assert accepted([*await store.apply([*commands, *commands])]) == 4
+        assert isinstance(await one(store, start(3)), QuotaReached)
+
+    async def test_quotas_are_of_a_tenant_alone(self, store: Store) -> None:
+        await store.apply([tenant(Quotas(starts_a_minute=1, open_runs=1)), tenant(Quotas(open_runs=2), OTHER)])
+        strangers = [AgentRef.parse("clerk", OTHER), AgentRef.parse("clerk")]
+
+        outcomes = await store.apply([start(number, agent) for number in range(3) for agent in (CLERK, *strangers)])
+
+        assert [sum(isinstance(each, RunAccepted) for each in outcomes[at::3]) for at in range(3)] == [1, 2, 3]
+
+    async def test_a_run_that_is_over_leaves_its_place_to_another(self, store: Store) -> None:
+        await one(store, tenant(Quotas(open_runs=2)))
+        await store.apply([start(1), start(2), activation("act_1", CLERK)])
+        assert await one(store, start(3)) == QuotaReached("open_runs", 2)
+        await claimed(store, agent=CLERK)
+        assert await one(store, start(3)) == QuotaReached("open_runs", 2)
+
+        await one(store, ending("run_acme_1", agent=CLERK, claim_next=False))
+        assert isinstance(await one(store, start(3)), RunAccepted)
+        await one(store, CancelRun(ACME, RunId("run_acme_3"), NOW))
+        assert isinstance(await one(store, start(4)), RunAccepted)
+
+        assert await one(store, start(5)) == QuotaReached("open_runs", 2)
+        assert await store.read(BudgetUses((open_runs_account(ACME),))) == [BudgetUse(open_runs_account(ACME), 0, 2)]
+
+    async def test_runs_that_are_submitted_and_end_in_one_batch_leave_nothing_behind(self, store: Store) -> None:
+        await one(store, tenant(Quotas(open_runs=1)))
+
+        ends = [CancelRun(ACME, RunId(f"run_acme_{number}"), NOW) for number in range(5)]
+        commands = [each for number in range(5) for each in (start(number), ends[number])]
+        outcomes = [*await store.apply(commands)]
+
+        assert accepted(outcomes[::2]) == 5
+        assert await store.read(BudgetUses((open_runs_account(ACME),))) == [BudgetUse(open_runs_account(ACME), 0, 0)]
+
+    async def test_a_trigger_that_joins_a_queued_run_is_none_more(self, store: Store) -> None:
+        await one(store, tenant(Quotas(open_runs=1, starts_a_minute=1)))
+
+        outcomes = await store.apply([start(number, busy=BusyPolicy.COALESCE) for number in range(3)])
+
+        assert [isinstance(each, RunAccepted) and each.merged for each in outcomes] == [False, True, True]
+
+    async def test_a_key_starts_as_many_as_it_may_whatever_its_tenant_may(self, store: Store) -> None:
+        key, agent = KeyQuota(KeyId("4fT0aQ1z"), 2), AgentRef.parse("clerk")
+
+        outcomes = [*await store.apply([start(number, agent, quota=key) for number in range(4)])]
+        others = [*await store.apply([start(number, agent) for number in range(4, 6)])]
+
+        assert (accepted(outcomes), accepted(others)) == (2, 2)
+        assert outcomes[-1] == QuotaReached("starts_a_minute", 2, minute_after(NOW), of_key=True)
+
+    async def test_a_time_that_is_due_and_finds_a_quota_reached_is_skipped_and_says_so(self, store: Store) -> None:
+        await one(store, tenant(Quotas(open_runs=1)))
+        await store.apply([start(1), CreateSchedule(schedule("sch_1", CLERK), 9)])
+        fired = firing("sch_1", DUE, DUE + timedelta(minutes=5))
+        assert fired.run is not None
+        command: FireSchedule = replace(fired, run=replace(fired.run, agent=CLERK))
+        past: BackfillTick = backfilling("sch_1", DUE - timedelta(minutes=5), CLERK)
+
+        await one(store, command)
+        refused = await one(store, past)
+
+        (tick,) = await store.read(TicksOfSchedule(command.schedule_id))
+        assert (tick.outcome, tick.run_id) == (TickOutcome.SKIPPED, None)
+        assert tick.reason == "quota reached: the tenant has 1 run that is not over (open_runs), and may have no more"
+        assert refused == QuotaReached("open_runs", 1)
+
+    async def test_a_quota_that_is_made_smaller_lets_what_is_there_end_and_nothing_new_in(self, store: Store) -> None:
+        made = tenant(Quotas(open_runs=3))
+        await one(store, made)
+        await store.apply([*(start(number) for number in range(3)), activation("act_1", CLERK)])
+        await one(store, PutTenant(replace(made.tenant, quotas=Quotas(open_runs=0)), made.tenant))
+
+        assert await one(store, start(9)) == QuotaReached("open_runs", 0)
+        await claimed(store, agent=CLERK)
+        await one(store, ending("run_acme_0", agent=CLERK))
+        assert await store.read(BudgetUses((open_runs_account(ACME),))) == [BudgetUse(open_runs_account(ACME), 0, 2)]
