@@ -980,12 +980,16 @@ _Weight: TypeAlias = Annotated[
 ]
 
 
-class QuotaChange(TypedDict, total=False):
-    """The quotas that are to be others; null removes one."""
-
-    open_runs: _Quota | None
-    starts_a_minute: _Quota | None
-    model_tokens_a_minute: _Quota | None
+QuotaName: TypeAlias = Literal["open_runs", "starts_a_minute", "model_tokens_a_minute"]
+QuotaChange: TypeAlias = dict[QuotaName, _Quota | None]
+"""The quotas that are to be others; null removes one."""
+_QuotaChange: TypeAlias = Annotated[
+    QuotaChange,
+    Meta(
+        description=f"an object of open_runs, starts_a_minute and model_tokens_a_minute: whole numbers from 0 to {MAX_QUOTA}, "
+        "or null for as much as it likes"
+    ),
+]
 
 
 class TenantRequest(TypedDict):
@@ -994,7 +998,7 @@ class TenantRequest(TypedDict):
     tenant: Annotated[str, _text("1 to 63 of a-z, 0-9 and '-', not '-' at its ends", 63, 1, f"^{TENANT_ID}$")]
     name: NotRequired[_Name]
     weight: NotRequired[_Weight]
-    quotas: NotRequired[QuotaChange]
+    quotas: NotRequired[_QuotaChange]
 
 
 class TenantChange(TypedDict):
@@ -1003,7 +1007,7 @@ class TenantChange(TypedDict):
     name: NotRequired[_Name]
     weight: NotRequired[_Weight]
     status: NotRequired[Annotated[TenantStatus, _one_of(TenantStatus)]]
-    quotas: NotRequired[QuotaChange]
+    quotas: NotRequired[_QuotaChange]
 
 
 class LeftOutTool(TypedDict):

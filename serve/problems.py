@@ -228,7 +228,12 @@ _RULES: Mapping[type[Exception], _ProblemRule] = {
         429,
         "quota-reached",
         "A quota is reached",
-        lambda e: {"quota": e.quota, "limit": e.limit, "of": "key" if e.of_key else "tenant"},
+        lambda e: {
+            "quota": e.quota,
+            "limit": e.limit,
+            "of": "key" if e.of_key else "tenant",
+            "retry_after": _seconds(e),
+        },
     ),
     SecretsUnavailableError: _ProblemRule(409, "secrets-unavailable", "A master key is missing"),
     ConfigurationError: _ProblemRule(
@@ -270,9 +275,13 @@ def problem_of(error: Exception, path: str = "") -> ProblemDetails:
     return ProblemDetails(rule.status, rule.kind, rule.title, str(error), rule.extras(error), headers)
 
 
+def _seconds(error: QuotaReachedError) -> int:
+    return max(1, ceil(error.retry_after))
+
+
 def _rate_limit(error: QuotaReachedError) -> Mapping[str, str]:
     """Return the headers of draft-ietf-httpapi-ratelimit-headers for a quota of which nothing is left; `t` and Retry-After are seconds."""
-    seconds = max(1, ceil(error.retry_after))
+    seconds = _seconds(error)
     window = ";w=60" if error.quota == STARTS_A_MINUTE else ""
     return {
         "Retry-After": str(seconds),

@@ -43,6 +43,10 @@ _PROBLEMS = {
     503: ("runtime-unavailable", "the runtime is starting"),
 }
 """The example of each status: the last part of its `type`, and its `detail`."""
+_RATE_LIMIT = (
+    ("RateLimit-Policy", "The quota that is reached", '"starts_a_minute";q=600;w=60'),
+    ("RateLimit", "What is left of it, and the seconds until there is more", '"starts_a_minute";r=0;t=18'),
+)
 _REFUSED_WEBHOOK = ("webhook-refused", "webhook of 'github' refused: the signature does not match")
 IDEMPOTENCY_KEY: JsonObject = {
     "name": "Idempotency-Key",
@@ -153,4 +157,9 @@ def _problem(status: int, *, signed: bool) -> JsonObject:
     }
     if status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}:
         documented["headers"] = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        documented["headers"] |= {
+            name: {"schema": {"type": "string"}, "description": what, "example": example}
+            for name, what, example in _RATE_LIMIT
+        }
     return documented

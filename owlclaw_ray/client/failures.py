@@ -28,6 +28,7 @@ from owlclaw_ray.errors import (
     OwlClawError,
     Problem,
     QueueFullError,
+    QuotaReachedError,
     RetryableError,
     RuntimeUnavailableError,
     ScheduleClosedError,
@@ -88,6 +89,9 @@ _TYPED: Mapping[str, Callable[[JsonObject], OwlClawError]] = {
     "idempotency-conflict": lambda problem: IdempotencyConflictError(problem["key"]),
     "agent-busy": lambda problem: AgentBusyError(problem["agent"], problem["run_id"]),
     "queue-full": lambda problem: QueueFullError(problem["agent"], problem["limit"]),
+    "quota-reached": lambda problem: QuotaReachedError(
+        problem["quota"], problem["limit"], problem["retry_after"], of_key=problem["of"] == "key"
+    ),
     "memory-changed": lambda problem: MemoryChangedError(problem["memory_id"], problem["fields"]),
     "memory-text-changed": lambda _: MemoryTextChangedError(),
     "memory-too-large": lambda problem: MemoryTooLargeError(problem["size_bytes"], problem["limit_bytes"]),

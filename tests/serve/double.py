@@ -360,6 +360,8 @@ class MemoryRuntime(Runtime):
         self.tenants = Tenants(self.schedules, clock, self._ids, made=self.authenticator.close)
         self._stored = {(AgentRef.parse("assistant"), ARTIFACT.artifact_id): ARTIFACT}
         self.reloaded: list[AgentRef] = []
+        self.refusal: OwlClawError | None = None
+        self.admissions: list[Admission] = []
         self.full_at: int | None = None
         """The limit of every queue, if they are full."""
         self.merging_into: RunId | None = None
@@ -400,6 +402,9 @@ class MemoryRuntime(Runtime):
             return replace(accepted, duplicate=True)
         now, running = self._clock.now(), (await self.agent(agent)).record
         busy_with = running.running_run if running else None
+        self.admissions.append(admission)
+        if self.refusal is not None:
+            raise self.refusal
         if self.full_at is not None:
             raise QueueFullError(agent.agent_id, self.full_at)
         if busy_with is not None and admission.busy is BusyPolicy.REJECT:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from owlclaw_ray.access.keys import KeyRequest
 from owlclaw_ray.domain.access_key import make_secret
 from owlclaw_ray.domain.principal import LOCAL, SCOPES
+from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, KeyId, TenantId
 from owlclaw_ray.testing.clock import ManualClock
@@ -417,3 +418,42 @@ async def test_the_document_says_what_each_operation_needs(http, runtime):
 def test_a_principal_is_written_as_what_it_is():
     assert str(LOCAL) == "system:local"
     assert str(replace(LOCAL, name="here")) == "system:local (here)"
+
+
+async def test_operators_give_tenants_quotas_take_them_away_and_see_what_is_used(http, runtime):
+    admin = bearer(await issued(runtime, "admin"))
+    none = {"open_runs": None, "starts_a_minute": None, "model_tokens_a_minute": None}
+
+    made = await http.post("/v1/tenants", json={"tenant": "acme", "quotas": {"open_runs": 5}}, headers=admin)
+    changed = await http.patch(
+        "/v1/tenants/acme", json={"quotas": {"open_runs": None, "starts_a_minute": 60}}, headers=admin
+    )
+    shown = await http.get("/v1/tenants/acme", headers=admin)
+
+    assert made.json()["quotas"] == none | {"open_runs": 5}
+    assert changed.json()["quotas"] == none | {"starts_a_minute": 60}
+    assert (shown.json()["quotas"], shown.json()["use"]) == (changed.json()["quotas"], none | {"starts_a_minute": 0})
+    for wrong in ({"open_runs": -1}, {"open_runs": 1.5}, {"open_runs": 10**13}, {"runs": 1}, []):
+        refused = await http.patch("/v1/tenants/acme", json={"quotas": wrong}, headers=admin)
+        assert (refused.status_code, "quotas" in refused.text) == (422, True), wrong
+    assert (await http.get("/v1/tenants/acme", headers=admin)).json()["quotas"] == changed.json()["quotas"]
+
+
+async def test_a_key_with_a_quota_starts_runs_under_it_and_makes_no_key_that_may_start_more(http, runtime):
+    admin = bearer(await issued(runtime, "admin"))
+    body = {"name": "ci", "scopes": ["operator", "keys:admin"], "starts_a_minute": 7}
+    key = (await http.post("/v1/keys", json=body, headers=admin)).json()
+    theirs = bearer(key["key"])
+    sub = {"name": "sub", "scopes": ["operator"]}
+
+    await http.post("/v1/agents/assistant/triggers", headers=theirs)
+    await http.post("/v1/triggers:batch", json={"triggers": [{"agent": "assistant"}]}, headers=theirs)
+    await http.post("/v1/agents/assistant/triggers", headers=admin)
+    made = [
+        (await http.post("/v1/keys", json=sub | more, headers=theirs)).json()["about"]["starts_a_minute"]
+        for more in ({}, {"starts_a_minute": 100}, {"starts_a_minute": 3})
+    ]
+
+    quota = KeyQuota(key["about"]["key_id"], 7)
+    assert [each.quota for each in runtime.admissions] == [quota, quota, None]
+    assert made == [7, 7, 3]

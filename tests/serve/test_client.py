@@ -21,6 +21,7 @@ from owlclaw_ray.errors import (
     MemoryChangedError,
     NotFoundError,
     QueueFullError,
+    QuotaReachedError,
     RuntimeUnavailableError,
     StoreUnavailableError,
     UnknownAgentError,
@@ -277,6 +278,18 @@ async def test_a_full_queue_is_waited_for_as_the_server_asks_and_then_given_up(
 
     assert pauses.seconds == [5.0] * 6
     assert pickle.loads(pickle.dumps(full.value)).limit == 3
+
+
+async def test_a_reached_quota_is_waited_for_as_the_server_asks_and_then_told(
+    client: Client, runtime: MemoryRuntime, pauses: Pauses
+):
+    runtime.refusal = QuotaReachedError("open_runs", 5, 1.0, of_key=True)
+    with pytest.raises(QuotaReachedError, match="the key has 5 runs that are not over") as reached:
+        await client.submit("assistant")
+
+    assert pauses.seconds == [1.0] * 6
+    told = pickle.loads(pickle.dumps(reached.value))
+    assert (told.quota, told.limit, told.retry_after, told.of_key) == ("open_runs", 5, 1, True)
 
 
 async def test_a_trigger_says_how_it_comes_to_its_agent_only_where_that_is_unusual(api: FastAPI, pauses: Pauses):

@@ -6,6 +6,7 @@ import httpx
 import orjson
 import pytest
 
+from owlclaw_ray.errors import QuotaReachedError
 from owlclaw_ray.ids import DEFAULT_TENANT
 from tests.serve.conftest import BODY_LIMIT
 from tests.serve.double import FINAL_TEXT, MemoryRuntime
@@ -253,6 +254,35 @@ async def test_a_full_queue_says_when_to_come_back(http: httpx.AsyncClient, runt
     assert (response.status_code, response.headers["retry-after"]) == (429, "5")
     assert response.headers["content-type"] == "application/problem+json"
     assert (response.json()["type"], response.json()["limit"]) == ("urn:owlclaw:problem:queue-full", 1_000)
+
+
+async def test_a_reached_quota_says_what_it_is_and_when_there_is_more(http: httpx.AsyncClient, runtime: MemoryRuntime):
+    runtime.refusal = QuotaReachedError("starts_a_minute", 600, 17.2)
+    response = await http.post(TRIGGERS)
+    batch = await http.post("/v1/triggers:batch", json={"triggers": [{"agent": "assistant"}]})
+    runtime.refusal = QuotaReachedError("open_runs", 1, 1.0, of_key=True)
+    other = await http.post(TRIGGERS)
+
+    assert (response.status_code, response.headers["retry-after"]) == (429, "18")
+    assert response.headers["ratelimit-policy"] == '"starts_a_minute";q=600;w=60'
+    assert response.headers["ratelimit"] == '"starts_a_minute";r=0;t=18'
+    problem = response.json()
+    assert (problem["type"], problem["quota"], problem["limit"], problem["of"]) == (
+        "urn:owlclaw:problem:quota-reached",
+        "starts_a_minute",
+        600,
+        "tenant",
+    )
+    assert (
+        problem["detail"]
+        == "quota reached: the tenant has 600 starts in this minute (starts_a_minute), and may have no more"
+    )
+    assert batch.json()["results"][0]["problem"]["type"] == problem["type"]
+    assert other.headers["ratelimit-policy"] == '"open_runs";q=1'
+    assert (other.json()["of"], other.json()["detail"]) == (
+        "key",
+        "quota reached: the key has 1 run that is not over (open_runs), and may have no more",
+    )
 
 
 @pytest.mark.parametrize(

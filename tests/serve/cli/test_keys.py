@@ -127,7 +127,24 @@ def test_tenants_are_made_shown_changed_and_suspended(owlclaw: Run, keyed: str, 
     assert "Acme" in owlclaw("tenants", "list").output
     assert owlclaw("tenants", "update", "acme", "--weight", "5").output == "acme (Acme) · active · weight 5\n"
     assert owlclaw("tenants", "suspend", "acme").output == "acme (Acme) · suspended · weight 5\n"
-    assert owlclaw("tenants", "show", "acme").output == "acme (Acme) · suspended · weight 5\n"
+    shown = owlclaw("tenants", "show", "acme").output
+    assert shown == "acme (Acme) · suspended · weight 5\nit has no quotas\n"
+    assert (
+        owlclaw("tenants", "update", "acme", "--quota", "open_runs=1500", "--quota", "starts_a_minute=60").exit_code
+        == 0
+    )
+    lines = owlclaw("tenants", "show", "acme").output.splitlines()
+    assert [line.split() for line in lines[1:]] == [
+        ["QUOTA", "USED", "OF"],
+        ["open", "runs", "0", "1,500"],
+        ["starts", "a", "minute", "0", "60"],
+    ]
+    owlclaw("tenants", "update", "acme", "--quota", "open_runs=none")
+    assert "open runs" not in owlclaw("tenants", "show", "acme").output
+    for wrong in ("open_runs", "open_runs=-1", "open_runs=many"):
+        refused = owlclaw("tenants", "update", "acme", "--quota", wrong)
+        assert (refused.exit_code, "NAME=NUMBER" in refused.output) == (2, True)
+    assert "open_runs, starts_a_minute" in owlclaw("tenants", "update", "acme", "--quota", "runs=1").output
     assert json.loads(owlclaw("tenants", "resume", "acme", "--json").output)["status"] == "active"
     assert "there is a tenant 'acme'" in owlclaw("tenants", "create", "acme").output
     assert owlclaw("tenants", "update", "acme").exit_code == 2

@@ -1,0 +1,94 @@
+"""Tokens of model calls that a tenant may use in a minute: calls that find none left wait."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from owlclaw_ray.domain.agent import ModelChoice
+from owlclaw_ray.domain.budget import Budget, BudgetScope, BudgetUnit
+from owlclaw_ray.domain.model import Message, MessageRole, ModelRequest
+from owlclaw_ray.domain.quota import NO_QUOTAS, Quotas
+from owlclaw_ray.domain.run import Usage
+from owlclaw_ray.errors import BudgetExhaustedError
+from owlclaw_ray.ids import RequestId, RunId
+from owlclaw_ray.policy.budgets import RunBudgets
+from owlclaw_ray.testing.clock import ManualClock
+from tests.policy.world import RUN, BudgetAccount
+
+TOTAL = Budget("all", BudgetScope.TENANT, BudgetUnit.TOKENS, 1_000)
+
+
+class Calls:
+    """Model calls of a tenant's runs, on one account and one clock."""
+
+    def __init__(self, quotas, *budgets):
+        self.quotas, self.budgets = quotas, budgets
+        self.clock, self.account = ManualClock(), BudgetAccount()
+
+    async def call(self, run, tokens):
+        """Make a call that uses so many tokens, and return when it was made, in seconds."""
+
+        async def quotas(tenant):
+            assert tenant == RUN.agent.tenant
+            return self.quotas
+
+        of_run = replace(RUN, run_id=RunId(run))
+        budgets = RunBudgets(self.budgets, of_run, [], self.account, self.clock, quotas=quotas)
+        messages = (Message(MessageRole.USER, "x" * 40),)
+        request = ModelRequest(
+            RequestId(f"req_{run}"), ModelChoice(("m",)), "", messages, b"", 60.0, "trader", run, RUN.trigger
+        )
+        await budgets.before_model(request, Usage(), 0)
+        at = self.clock.monotonic()
+        usage = Usage(prompt_tokens=tokens)
+        budgets.after_model(usage, usage, 1)
+        return at
+
+
+async def test_a_call_that_finds_no_tokens_of_the_minute_left_waits_for_the_next_one():
+    calls = Calls(Quotas(model_tokens_a_minute=100))
+    await calls.clock.advance(10)
+
+    first, second = await calls.call("run_1", 60), await calls.call("run_2", 60)
+    third = asyncio.create_task(calls.call("run_3", 150))
+    await calls.clock.advance(49)
+    assert not third.done()
+    await calls.clock.advance(1)
+
+    assert (first, second, await third) == (10, 10, 60)
+    fourth = asyncio.create_task(calls.call("run_4", 1))
+    await calls.clock.advance(60)
+    assert await fourth == 120
+
+
+async def test_tokens_of_calls_under_way_count_with_what_they_may_use():
+    calls = Calls(Quotas(model_tokens_a_minute=10_000))
+    await asyncio.gather(*(calls.call(f"run_{number}", 10_000) for number in range(1)))
+    assert sum(calls.account.used.values()) == 10_000
+
+    waiting = [asyncio.create_task(calls.call(f"run_b{number}", 5_000)) for number in range(4)]
+    await calls.clock.advance(60)
+    made = [each for each in waiting if each.done()]
+    await calls.clock.advance(60)
+
+    assert len(made) < 4
+    assert all(each.done() for each in waiting)
+
+
+@pytest.mark.parametrize("quotas", [NO_QUOTAS, Quotas(open_runs=1, starts_a_minute=1)])
+async def test_a_tenant_without_that_quota_asks_no_account(quotas):
+    calls = Calls(quotas)
+
+    assert [await calls.call(f"run_{number}", 10**9) for number in range(3)] == [0, 0, 0]
+    assert not calls.account.used
+
+
+async def test_a_budget_that_is_exhausted_is_not_waited_for_though_there_is_a_quota():
+    calls = Calls(Quotas(model_tokens_a_minute=10_000), TOTAL)
+    await calls.call("run_1", 1_000)
+
+    with pytest.raises(BudgetExhaustedError, match="the budget all"):
+        await calls.call("run_2", 1)
