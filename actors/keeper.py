@@ -101,13 +101,13 @@ class KeeperActor(RemoteActor):
         """See SecretKeeper.secrets."""
         return await (await self._secrets()).secrets(tenant)
 
-    async def delete_secret(self, tenant: TenantId, name: str) -> Secret:
+    async def delete_secret(self, tenant: TenantId, name: str, by: str) -> Secret:
         """See SecretKeeper.delete_secret."""
-        return await (await self._secrets()).delete_secret(tenant, name)
+        return await (await self._secrets()).delete_secret(tenant, name, by)
 
-    async def rotate_secrets(self, tenant: TenantId) -> int:
+    async def rotate_secrets(self, tenant: TenantId, by: str) -> int:
         """See SecretKeeper.rotate_secrets."""
-        return await (await self._secrets()).rotate_secrets(tenant)
+        return await (await self._secrets()).rotate_secrets(tenant, by)
 
     async def secret(self, tenant: TenantId, name: str) -> str:
         """See SecretVault.secret: for what runs the tenant's tools."""

@@ -63,12 +63,12 @@ class KeeperSecrets(SecretKeeper):
         return await _answer(self._keeper.call.secrets(tenant))
 
     @override
-    async def delete_secret(self, tenant: TenantId, name: str) -> Secret:
-        return await _answer(self._keeper.call.delete_secret(tenant, name))
+    async def delete_secret(self, tenant: TenantId, name: str, by: str) -> Secret:
+        return await _answer(self._keeper.call.delete_secret(tenant, name, by))
 
     @override
-    async def rotate_secrets(self, tenant: TenantId) -> int:
-        return await _answer(self._keeper.call.rotate_secrets(tenant))
+    async def rotate_secrets(self, tenant: TenantId, by: str) -> int:
+        return await _answer(self._keeper.call.rotate_secrets(tenant, by))
 
 
 class KeeperNow:

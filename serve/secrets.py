@@ -66,7 +66,8 @@ class SecretRoutes(Resource):
     )
     async def delete_secret(self, request: Request, name: SecretPath) -> Response:
         """Remove the secret. Calls that have read it go on with its value."""
-        return json_response(secret_body(await self._runtime.secrets.delete_secret(tenant_of(request), name)))
+        deleted = await self._runtime.secrets.delete_secret(tenant_of(request), name, actor_of(request, ""))
+        return json_response(secret_body(deleted))
 
     @operation(
         "POST /v1/secrets:rotate",
@@ -77,4 +78,5 @@ class SecretRoutes(Resource):
     )
     async def rotate_secrets(self, request: Request) -> Response:
         """Encrypt with the newest master key what another one has encrypted. Values stay what they are. If a key is missing: 409."""
-        return json_response({"rotated": await self._runtime.secrets.rotate_secrets(tenant_of(request))})
+        rotated = await self._runtime.secrets.rotate_secrets(tenant_of(request), actor_of(request, ""))
+        return json_response({"rotated": rotated})

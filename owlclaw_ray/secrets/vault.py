@@ -8,15 +8,17 @@ from datetime import datetime, timedelta
 
 from typing_extensions import override
 
+from owlclaw_ray.access.records import access_record
 from owlclaw_ray.domain.secret import MAX_SECRETS, Secret, check_name, check_value
 from owlclaw_ray.errors import NotFoundError, SecretsUnavailableError, StoreUnavailableError, UserError
-from owlclaw_ray.ids import TenantId
+from owlclaw_ray.ids import TenantId, derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.ledger.redaction import TenantRedactors
 from owlclaw_ray.secrets.api import SecretKeeper
 from owlclaw_ray.secrets.keyring import Keyring, SealedSecret
 from owlclaw_ray.store.api import CommandStore, QueryStore
 from owlclaw_ray.store.commands import (
+    AppendLedger,
     Command,
     CommandBlocked,
     CommandFailed,
@@ -63,7 +65,8 @@ class SecretVault(SecretKeeper):
         if len(there) >= MAX_SECRETS and all(each.secret.name != name for each in there):
             raise UserError(f"the tenant has {MAX_SECRETS:,} secrets, and no more may be added")
         self._redactors.add(tenant, name, value)
-        await self._apply([PutSecret(tenant, name, sealed.key_id, sealed.ciphertext, by, self._clock.now())])
+        put = PutSecret(tenant, name, sealed.key_id, sealed.ciphertext, by, self._clock.now())
+        await self._apply([put, self._told(tenant, "secret_set", by, name=name, key_id=sealed.key_id)])
         stored = await self._store.read(SecretByName(tenant, name))
         if stored is None:
             raise NotFoundError("secret", name)
@@ -74,15 +77,15 @@ class SecretVault(SecretKeeper):
         return tuple(each.secret for each in await self._store.read(SecretsOfTenant(tenant)))
 
     @override
-    async def delete_secret(self, tenant: TenantId, name: str) -> Secret:
+    async def delete_secret(self, tenant: TenantId, name: str, by: str) -> Secret:
         found = await self._store.read(SecretByName(tenant, name))
         if found is None:
             raise NotFoundError("secret", name)
-        await self._apply([DeleteSecret(tenant, name)])
+        await self._apply([DeleteSecret(tenant, name), self._told(tenant, "secret_deleted", by, name=name)])
         return found.secret
 
     @override
-    async def rotate_secrets(self, tenant: TenantId) -> int:
+    async def rotate_secrets(self, tenant: TenantId, by: str) -> int:
         newest, rotated = self._keyring.newest, 0
         for _ in range(_ROUNDS):
             old = [each for each in await self._store.read(SecretsOfTenant(tenant)) if each.secret.key_id != newest]
@@ -94,7 +97,9 @@ class SecretVault(SecretKeeper):
                     commands.append(self._resealed(each))
                 except SecretsUnavailableError as error:
                     problems.append(error)
-            await self._apply(commands)
+            if commands:
+                told = self._told(tenant, "secrets_rotated", by, key_id=newest, count=len(commands))
+                await self._apply([*commands, told])
             if problems:
                 raise problems[0]
             rotated = max(rotated, len(old))
@@ -134,6 +139,12 @@ class SecretVault(SecretKeeper):
         return ReplaceCiphertext(
             stored.tenant, name, stored.ciphertext, sealed.key_id, sealed.ciphertext, self._clock.now()
         )
+
+    def _told(self, tenant: TenantId, what: str, by: str, **data: object) -> AppendLedger:
+        """Return what tells the ledger of a change, in the transaction that makes it."""
+        at = self._clock.now()
+        record_id = derived_id("rec", tenant, what, *map(str, data.values()), at.isoformat())
+        return AppendLedger((access_record(record_id, tenant, what, at, {"by": by, **data}),))
 
     async def _apply(self, commands: Sequence[Command]) -> None:
         for outcome in await self._commits.apply(commands):

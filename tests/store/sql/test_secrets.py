@@ -16,7 +16,7 @@ from owlclaw_ray.ledger.redaction import Redactor, TenantRedactors
 from owlclaw_ray.secrets.keyring import read_keys
 from owlclaw_ray.secrets.vault import SecretVault
 from owlclaw_ray.store.commands import AppendLedger, DeleteSecret, PutSecret, ReplaceCiphertext
-from owlclaw_ray.store.queries import LedgerFilter
+from owlclaw_ray.store.queries import LedgerBreaks, LedgerFilter
 from owlclaw_ray.store.secrets import SecretByName
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.store.sql.schema import secrets
@@ -47,7 +47,7 @@ async def test_a_secret_that_was_set_is_read_by_its_tenant_alone(vault):
     with pytest.raises(NotFoundError):
         await vault.secret(GLOBEX, "CRM")
     with pytest.raises(NotFoundError):
-        await vault.delete_secret(GLOBEX, "CRM")
+        await vault.delete_secret(GLOBEX, "CRM", "ada")
 
 
 async def test_a_value_that_is_set_again_keeps_who_made_the_secret_and_when(store):
@@ -63,10 +63,29 @@ async def test_a_value_that_is_set_again_keeps_who_made_the_secret_and_when(stor
     assert (again.rotated_at - first.rotated_at).total_seconds() == 60
 
 
+async def test_the_ledger_of_the_tenant_is_told_who_sets_rotates_and_deletes_a_secret_and_never_its_value(store):
+    old = read_keys(OLD).newest
+    await vault_on(store, OLD).set_secret(ACME, "CRM", VALUE, "key:4fT0aQ1z (ci)")
+    vault = vault_on(store, f"{NEW},{OLD}")
+    await vault.rotate_secrets(ACME, "ada")
+    await vault.rotate_secrets(ACME, "nobody")
+    await vault.delete_secret(ACME, "CRM", "bob")
+
+    told = await store.read(LedgerFilter(ACME))
+    new = read_keys(NEW).newest
+    assert sorted((each.record.data for each in told), key=lambda data: data["what"]) == [
+        {"what": "secret_deleted", "by": "bob", "name": "CRM"},
+        {"what": "secret_set", "by": "key:4fT0aQ1z (ci)", "name": "CRM", "key_id": old},
+        {"what": "secrets_rotated", "by": "ada", "key_id": new, "count": 1},
+    ]
+    assert await store.read(LedgerFilter(GLOBEX)) == []
+    assert await store.read(LedgerBreaks(ACME)) == []
+
+
 async def test_a_deleted_secret_is_gone(vault):
     await vault.set_secret(ACME, "CRM", VALUE, "ada")
 
-    await vault.delete_secret(ACME, "CRM")
+    await vault.delete_secret(ACME, "CRM", "ada")
 
     assert [*await vault.secrets(ACME)] == []
     with pytest.raises(NotFoundError):
@@ -118,8 +137,8 @@ async def test_rotation_leaves_nothing_that_needs_the_old_key(store):
     await vault_on(store, OLD).set_secret(ACME, "CRM", VALUE, "ada")
     await vault_on(store, OLD).set_secret(GLOBEX, "CRM", "another-value", "eve")
 
-    assert await vault_on(store, f"{NEW},{OLD}").rotate_secrets(ACME) == 1
-    assert await vault_on(store, f"{NEW},{OLD}").rotate_secrets(ACME) == 0
+    assert await vault_on(store, f"{NEW},{OLD}").rotate_secrets(ACME, "ada") == 1
+    assert await vault_on(store, f"{NEW},{OLD}").rotate_secrets(ACME, "ada") == 0
 
     assert await vault_on(store, NEW).secret(ACME, "CRM") == VALUE
     with pytest.raises(SecretsUnavailableError, match="which is missing"):
@@ -131,7 +150,7 @@ async def test_a_secret_can_be_read_all_the_time_while_its_key_is_rotated(store)
     for name in names:
         await vault_on(store, OLD).set_secret(ACME, name, f"{VALUE}-{name}", "ada")
     rotating, reading = vault_on(store, f"{NEW},{OLD}"), vault_on(store, f"{NEW},{OLD}")
-    rotation = asyncio.create_task(rotating.rotate_secrets(ACME))
+    rotation = asyncio.create_task(rotating.rotate_secrets(ACME, "ada"))
     reads = 0
     while not rotation.done() or reads < len(names):
         name = names[reads % len(names)]
@@ -178,7 +197,7 @@ async def test_a_rotation_rotates_what_it_can_and_says_which_key_is_missing(stor
     await vault_on(store, OLD).set_secret(ACME, "B", VALUE, "ada")
 
     with pytest.raises(SecretsUnavailableError, match=read_keys(other).newest):
-        await vault_on(store, f"{NEW},{OLD}").rotate_secrets(ACME)
+        await vault_on(store, f"{NEW},{OLD}").rotate_secrets(ACME, "ada")
 
     assert await vault_on(store, NEW).secret(ACME, "B") == VALUE
 
@@ -213,7 +232,7 @@ async def test_what_another_keeper_set_is_taken_out_of_the_tenants_ledger_and_of
     assert VALUE in await ledger_of(keeper, GLOBEX)
 
     await vault_on(store).set_secret(ACME, "CRM", "the-second-value", "ada")
-    await vault_on(store).delete_secret(ACME, "CRM")
+    await vault_on(store).delete_secret(ACME, "CRM", "ada")
     await vault_on(store).set_secret(ACME, "CRM", "the-third-value", "ada")
     await vault.learn()
     await keeper.apply([AppendLedger((printed(ACME, f"{VALUE} and the-third-value"),))])
