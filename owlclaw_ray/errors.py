@@ -327,10 +327,16 @@ class QueueFullError(RetryableError):
 
 
 class QuotaReachedError(RetryableError):
-    """The tenant, or the key if `of_key`, has `limit` of what the quota counts. There may be more in `retry_after` seconds."""
+    """The tenant, or the key if `of_key`, has `limit` of what the quota counts. There may be more in `retry_after` seconds.
+
+    `suspended` is no quota: nothing of the tenant is started at all.
+    """
 
     def __init__(self, quota: str, limit: int, retry_after: float, *, of_key: bool = False) -> None:
         self.quota, self.limit, self.retry_after, self.of_key = quota, limit, retry_after, of_key
+        if quota == "suspended":
+            super().__init__("the tenant is suspended: nothing of it is started")
+            return
         what = {"open_runs": "run that is not over", "starts_a_minute": "start in this minute"}[quota]
         plural = {"open_runs": "runs that are not over", "starts_a_minute": "starts in this minute"}[quota]
         who = "key" if of_key else "tenant"

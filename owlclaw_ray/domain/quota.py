@@ -17,6 +17,10 @@ STARTS_A_MINUTE = "starts_a_minute"
 MODEL_TOKENS_A_MINUTE = "model_tokens_a_minute"
 
 
+SUSPENDED = "suspended"
+"""Stands in the place of a quota where nothing of a tenant is started because it is suspended."""
+
+
 class Quotas(Struct, frozen=True, omit_defaults=True):
     """The quotas of a tenant; None: as much as it likes."""
 

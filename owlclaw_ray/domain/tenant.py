@@ -19,7 +19,7 @@ class TenantStatus(Enum):
 
     ACTIVE = "active"
     SUSPENDED = "suspended"
-    """Its keys are refused. Nothing of it is lost."""
+    """Its keys are refused, none of its runs begins, and what its schedules are due for is skipped. Nothing of it is lost."""
 
 
 class Tenant(Struct, frozen=True):

@@ -10,22 +10,27 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import BudgetUse
 from owlclaw_ray.domain.quota import KeyQuota, Quotas, minute_after, open_runs_account, starts_account
 from owlclaw_ray.domain.schedule import TickOutcome
-from owlclaw_ray.domain.tenant import Tenant
+from owlclaw_ray.domain.tenant import Tenant, TenantStatus
 from owlclaw_ray.domain.trigger import BusyPolicy
-from owlclaw_ray.ids import KeyId, RunId, TenantId
+from owlclaw_ray.ids import ActivationId, KeyId, RunId, ScheduleId, TenantId
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import (
+    ActivateAgent,
+    AgentActivated,
     BackfillTick,
     CancelRun,
+    ClaimRun,
     CreateSchedule,
     FireSchedule,
+    NothingQueued,
     Outcome,
     PutTenant,
     QuotaReached,
     RunAccepted,
+    RunFinished,
     SubmitRun,
 )
-from owlclaw_ray.store.queries import BudgetUses, TicksOfSchedule
+from owlclaw_ray.store.queries import AgentsWithWork, BudgetUses, TicksOfSchedule
 from tests.contracts.store_commands import NOW, activation, claimed, ending, one, submission
 from tests.contracts.store_schedule_contract import DUE, backfilling, firing, schedule
 
@@ -143,6 +148,48 @@ class QuotaContract:
         assert (tick.outcome, tick.run_id) == (TickOutcome.SKIPPED, None)
         assert tick.reason == "quota reached: the tenant has 1 run that is not over (open_runs), and may have no more"
         assert refused == QuotaReached("open_runs", 1)
+
+    async def test_nothing_of_a_suspended_tenant_starts_and_what_was_queued_starts_when_it_is_resumed(
+        self, store: Store
+    ) -> None:
+        made, stranger = tenant(Quotas()), AgentRef.parse("clerk", OTHER)
+        suspended = PutTenant(replace(made.tenant, status=TenantStatus.SUSPENDED), made.tenant)
+        await one(store, made)
+        await store.apply([start(1), start(2), activation("act_1", CLERK), CreateSchedule(schedule("sch_1", CLERK), 9)])
+        await claimed(store, agent=CLERK)
+        await one(store, suspended)
+        fired = firing("sch_1", DUE, DUE + timedelta(minutes=5))
+        assert fired.run is not None
+
+        refused = await one(store, start(3))
+        await one(store, replace(fired, run=replace(fired.run, agent=CLERK)))
+        ended = await one(store, ending("run_acme_1", agent=CLERK))
+        again = await store.apply([ActivateAgent(CLERK, ActivationId("act_2"), NOW, claim=True), start(1, stranger)])
+
+        assert refused == QuotaReached("suspended", 0)
+        (tick,) = await store.read(TicksOfSchedule(ScheduleId("sch_1")))
+        assert (tick.outcome, tick.reason) == (TickOutcome.SKIPPED, "the tenant is suspended: nothing of it is started")
+        assert isinstance(ended, RunFinished)
+        assert ended.next is None
+        assert isinstance(again[0], AgentActivated)
+        assert (again[0].claimed, isinstance(again[1], RunAccepted)) == (None, True)
+        assert await store.read(AgentsWithWork()) == [stranger]
+
+        await one(store, PutTenant(made.tenant, suspended.tenant))
+        assert {*await store.read(AgentsWithWork())} == {stranger, CLERK}
+        assert (await claimed(store, epoch=2, agent=CLERK)).run.run_id == "run_acme_2"
+
+    async def test_a_run_that_lost_its_host_stands_still_while_its_tenant_is_suspended(self, store: Store) -> None:
+        made = tenant(Quotas())
+        await one(store, made)
+        await store.apply([start(1), activation("act_1", CLERK)])
+        await claimed(store, agent=CLERK)
+        suspended = PutTenant(replace(made.tenant, status=TenantStatus.SUSPENDED), made.tenant)
+        await store.apply([suspended, activation("act_2", CLERK)])
+
+        assert await one(store, ClaimRun(CLERK, 2, NOW)) == NothingQueued()
+        await one(store, PutTenant(made.tenant, suspended.tenant))
+        assert (await claimed(store, epoch=2, agent=CLERK)).run.run_id == "run_acme_1"
 
     async def test_a_quota_that_is_made_smaller_lets_what_is_there_end_and_nothing_new_in(self, store: Store) -> None:
         made = tenant(Quotas(open_runs=3))

@@ -19,6 +19,8 @@ from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.quota import Quotas, minute_after, open_runs_account, starts_account
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.tenant import TenantStatus
+from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.store.commands import ClusterLease
 from owlclaw_ray.store.sql.codec import agent_key, agent_of, dump, from_micros, load, to_micros
 from owlclaw_ray.store.sql.dialects import Dialect
@@ -214,7 +216,7 @@ class Loader:
         )
         age = (dialect.now - attempts.c.named_at).label("age")
         self._attempts = select(attempts.c.attempt, attempts.c.begun, age).where(among(attempts.c.attempt, "ids"))
-        self._quotas = _quotas(dialect)
+        self._terms = _terms(dialect)
         self._reservations = reserved.where(among(budget_reservations.c.reservation_id, "ids"))
         self._reservations_of_runs = reserved.where(among(budget_reservations.c.run_id, "ids"))
 
@@ -235,7 +237,7 @@ class Loader:
         store.nodes = {each.node_id: each for each in map(NODES.fact, nodes)}
         store.tenants = {each.tenant: each for each in map(TENANTS.fact, rows(self._tenants, needs.tenants))}
         store.access_keys = {each.key_id: each for each in map(KEYS.fact, rows(self._access_keys, needs.access_keys))}
-        self._load_quotas(connection, needs, store)
+        self._load_terms(connection, needs, store)
         self._lock_agents(connection, needs, store)
         self._load_schedules(connection, needs, store)
         self._take_runs(store, rows(self._runs, needs.runs))
@@ -338,8 +340,13 @@ class Loader:
             for agent, number in connection.execute(self._queue_lengths, parameters):
                 store.agents[agent].queued = number
 
-    def _load_quotas(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
-        for tenant, written in self._rows(connection, self._quotas, needs.starts.keys()):
+    def _load_terms(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
+        claiming = {agent_of(key).tenant for key in needs.takes} - {DEFAULT_TENANT}
+        for tenant, status, written in self._rows(connection, self._terms, needs.starts.keys() | claiming):
+            if status == TenantStatus.SUSPENDED.value:
+                store.suspended.add(tenant)
+            if tenant not in needs.starts:
+                continue
             quotas = store.quotas[tenant] = convert(load(written), Quotas)
             if quotas.open_runs is not None:
                 needs.accounts[open_runs_account(tenant)] = None
@@ -377,9 +384,11 @@ class Loader:
         return taken
 
 
-def _quotas(dialect: Dialect) -> Select[str, str]:
-    given = tenants.c.quotas != NO_QUOTAS
-    return select(tenants.c.tenant, tenants.c.quotas).where(dialect.among(tenants.c.tenant, "ids"), given)
+def _terms(dialect: Dialect) -> Select[str, str, str]:
+    """Return what reads the status and quotas of those tenants that are not as all are."""
+    unusual = (tenants.c.quotas != NO_QUOTAS) | (tenants.c.status != TenantStatus.ACTIVE.value)
+    found = select(tenants.c.tenant, tenants.c.status, tenants.c.quotas)
+    return found.where(dialect.among(tenants.c.tenant, "ids"), unusual)
 
 
 def _new_agent(key: str, at: int) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, ScheduleStatus, Tick
 from owlclaw_ray.domain.task import Task
+from owlclaw_ray.domain.tenant import TenantStatus
 from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.ids import AgentId, CallbackId, DeliveryId, RunId, ScheduleId, TenantId
 from owlclaw_ray.ledger.chain import ChainHead, verify
@@ -119,6 +120,7 @@ from owlclaw_ray.store.sql.schema import (
     schedules,
     settled_callback,
     tasks,
+    tenants,
     ticks,
     waiting_delivery,
     webhook_deliveries,
@@ -268,6 +270,9 @@ def _read_agent_page(connection: Connection, query: AgentPage) -> Sequence[Agent
     return [_agent(row) for row in connection.execute(found)]
 
 
+_suspended = select(tenants.c.tenant).where(tenants.c.status == TenantStatus.SUSPENDED.value)
+
+
 @reads(AgentsWithWork)
 def _read_agents_with_work(connection: Connection, query: AgentsWithWork) -> Sequence[AgentRef]:
     waits = func.max(case((runs.c.status == WAITING, 1), else_=0))
@@ -277,7 +282,7 @@ def _read_agents_with_work(connection: Connection, query: AgentsWithWork) -> Seq
         select(runs.c.agent)
         .where(active_run)
         .group_by(runs.c.agent)  # by its index of active runs, which the tenant has no part in
-        .having(waits == 0)
+        .having(waits == 0, func.min(runs.c.tenant).not_in(_suspended))
         .order_by(turn, since)
         .limit(query.limit)
     )

@@ -32,7 +32,7 @@ from owlclaw_ray.store.commands import (
     StaleEpoch,
 )
 from owlclaw_ray.store.sql.answers import ActivateAnswer, Answer, ClaimAnswer, FinishAnswer
-from owlclaw_ray.store.sql.codec import agent_key, dump, load_lineage, load_state, to_micros
+from owlclaw_ray.store.sql.codec import agent_key, agent_of, dump, load_lineage, load_state, to_micros
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.idle_heartbeats import keep_one_idle
 from owlclaw_ray.store.sql.row_needs import RowNeeds
@@ -169,7 +169,7 @@ def _mark_seen(store: WorkingSet, run: RunRow, command: FinishRun) -> None:
 
 
 def _claim_next(store: WorkingSet, agent: AgentRow, at: datetime) -> RunClaimed | ClaimAnswer | None:
-    if store.on_standby:
+    if store.on_standby or (store.suspended and agent_of(agent.agent).tenant in store.suspended):
         return None
     run, lineage = agent.running, load_lineage(agent.lineage)
     if run is not None:

@@ -14,6 +14,7 @@ from owlclaw_ray.domain.quota import (
     NO_QUOTAS,
     OPEN_RUNS,
     STARTS_A_MINUTE,
+    SUSPENDED,
     key_starts_account,
     minute_after,
     minute_of,
@@ -107,6 +108,8 @@ def submit_run(store: WorkingSet, command: SubmitRun) -> Submitted:
 def _reached(store: WorkingSet, command: SubmitRun) -> QuotaReached | None:
     """Return the quota that one more run would exceed."""
     tenant, at = command.agent.tenant, command.at
+    if tenant in store.suspended:
+        return QuotaReached(SUSPENDED, 0)
     quotas, of_key = store.quotas.get(tenant, NO_QUOTAS), command.quota
     if quotas.open_runs is not None and store.accounts[open_runs_account(tenant)].reserved >= quotas.open_runs:
         return QuotaReached(OPEN_RUNS, quotas.open_runs)

@@ -294,6 +294,8 @@ class WorkingSet(Struct):
     """Those that commands name."""
     tenants: dict[str, Tenant] = field(default_factory=dict)
     """Those that commands name."""
+    suspended: set[str] = field(default_factory=set)
+    """Tenants of runs that are submitted or claimed, those that are suspended."""
     quotas: dict[str, Quotas] = field(default_factory=dict)
     """Of the tenants of runs that are submitted, those that have any."""
     records: set[tuple[str, str]] = field(default_factory=set)
