@@ -97,8 +97,9 @@ def _put_first(folder: Path, module_name: str) -> None:
     loaded = getattr(sys.modules.get(top), "__file__", None)
     here = (folder / f"{top}.py").exists() or (folder / top).is_dir()
     if loaded and here and not Path(loaded).resolve().is_relative_to(folder):
-        for name in [name for name in sys.modules if name == top or name.startswith(f"{top}.")]:
-            del sys.modules[name]
+        for name in [*sys.modules]:  # a copy, made at once: other threads import meanwhile
+            if name == top or name.startswith(f"{top}."):
+                sys.modules.pop(name, None)
 
 
 def _import(module_name: str, where: str, folder: Path | None) -> ModuleType:

@@ -1,5 +1,7 @@
 import subprocess
 import sys
+import threading
+import types
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,33 @@ def test_apps_of_the_same_module_name_in_two_folders_do_not_mix(folder):
         (folder / name).mkdir()
         (folder / name / "shop.py").write_text(f"from owlclaw_ray import OwlClaw\napp = OwlClaw('{name}')\n")
     assert [load_app("shop:app", folder / name).name for name in ("one", "two", "one")] == ["one", "two", "one"]
+
+
+def test_an_app_of_another_folder_is_loaded_while_other_threads_import(folder):
+    interval = sys.getswitchinterval()
+    stop = threading.Event()
+
+    def import_and_forget():
+        while not stop.is_set():
+            for number in range(200):
+                sys.modules[f"made_up_{number}"] = types.ModuleType("made_up")
+            for number in range(200):
+                del sys.modules[f"made_up_{number}"]
+
+    importing = threading.Thread(target=import_and_forget)
+    sys.setswitchinterval(1e-6)
+    importing.start()
+    try:
+        for number in range(30):
+            (folder / f"{number}").mkdir()
+            (folder / f"{number}" / "shop_desk.py").write_text(
+                f"from owlclaw_ray import OwlClaw\n\napp = OwlClaw('n{number}')\n"
+            )
+            assert load_app("shop_desk:app", folder / f"{number}").name == f"n{number}"
+    finally:
+        stop.set()
+        importing.join()
+        sys.setswitchinterval(interval)
 
 
 def test_an_app_may_be_in_a_package_and_inside_an_object(folder):
