@@ -11,6 +11,8 @@ from threading import Event
 import httpx
 import pytest
 
+from benchmarks.chaos.installation import title_of
+
 pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(600)]
 
 ALLOWED, ASKED, CALLERS = 100, 1_000, 16
@@ -50,7 +52,7 @@ def test_a_thousand_starts_at_once_admit_as_many_as_may_be_open_while_the_keeper
         starts = [pool.submit(caller.start, number) for number in range(ASKED)]
         for at in (ALLOWED // 3, ASKED // 2):
             starts[at].result()
-            [keeper] = [each for each in installation.family() if each.cmdline()[:1] == ["ray::KeeperActor"]]
+            [keeper] = [each for each in installation.family() if title_of(each).startswith("ray::KeeperActor")]
             os.kill(keeper.pid, signal.SIGKILL)
         answers = [each.result() for each in starts]
 
