@@ -116,7 +116,8 @@ def test_no_secret_is_told_by_anything_that_people_or_programs_read(installation
         receiver.wait_for(lambda spans: sum(each.attributes["owlclaw.run.id"] == ran["run_id"] for each in spans) >= 6)
         spans = str(receiver.spans)
         shown = [
-            installation.owlclaw(*words) for words in (("runs",), ("keys", "list"), ("secrets", "list"), ("ledger",))
+            installation.owlclaw(*words)
+            for words in (("runs",), ("keys", "list"), ("secrets", "list"), ("ledger", "query"))
         ]
         lines = command_lines(installation)
         kept = files_with([scratch], secrets_of(master, first, other))

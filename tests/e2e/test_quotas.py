@@ -70,4 +70,5 @@ def test_a_thousand_starts_at_once_admit_as_many_as_may_be_open_while_the_keeper
     while json.loads(installation.owlclaw("tenants", "show", "acme", "--json"))["use"]["open_runs"]:
         Event().wait(0.5)
     assert caller.start(ASKED).status_code == 202
+    caller.http.close()
     assert installation.interrupt() == 0
