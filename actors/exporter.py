@@ -9,6 +9,7 @@ import random
 import socket
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from owlclaw_ray.errors import ConfigurationError, RetryableError, RuntimeUnavai
 from owlclaw_ray.kernel.cpu_throttle import CpuThrottle
 from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.ledger.redaction import TenantRedactors
 from owlclaw_ray.telemetry.trace_export import ExportCounts, TraceExport
 from owlclaw_ray.telemetry.tracing.api import ScoreReceiver, TraceReceiver
 
@@ -54,6 +56,7 @@ class ExporterActor(RemoteActor):
         self._beginning, self._problem = asyncio.Lock(), ""
         self._export: TraceExport | None = None
         self._store: SqlStore | None = None
+        self._redactors: TenantRedactors | None = None
         self._receiver: TraceReceiver | None = None
         self._scores: ScoreReceiver | None = None
         self._working = Periodic("exporting traces", self._work, SystemClock(), _MAX_PAUSE, due_in=self._due)
@@ -75,8 +78,9 @@ class ExporterActor(RemoteActor):
 
     async def keep_score(self, score: Score) -> None:
         """See ScoreReceiver.keep."""
+        redactors = await self._informed()
         if self._scores is None:
-            self._scores = await asyncio.to_thread(_scores, self._plan)
+            self._scores = await asyncio.to_thread(_scores, self._plan, redactors)
         await self._scores.keep(score)
 
     async def stop(self) -> None:
@@ -85,6 +89,7 @@ class ExporterActor(RemoteActor):
         if self._export is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_SECONDS):
+                    await self._informed()
                     while await self._export.step() == 0:
                         continue
         if self._receiver is not None:
@@ -98,10 +103,21 @@ class ExporterActor(RemoteActor):
         except ConfigurationError:
             self._pause = _MAX_PAUSE
             return
+        await self._informed()
         worked, waited = time.process_time(), _waited()
         pause = await export.step()
         worked, waited = time.process_time() - worked, _waited() - waited
         self._pause = max(pause, self._share.rest_after(worked, waited, export.fullness))
+
+    async def _informed(self) -> TenantRedactors:
+        """Return what takes secrets out of what leaves, once it knows all that tenants have now. Raises RuntimeUnavailableError."""
+        if self._redactors is None:
+            url = await asyncio.to_thread(store_url, self._plan.store_url)
+            self._redactors = TenantRedactors(partial(node_redactor, self._plan, url))
+        for tenant, values in (await self._keeper.call.secret_values()).items():
+            for name, value in values.items():
+                self._redactors.add(tenant, name, value)
+        return self._redactors
 
     async def _due(self) -> float:
         return self._pause
@@ -129,7 +145,7 @@ class ExporterActor(RemoteActor):
         assert plan.tracing is not None
         await self._store_made()
         if self._receiver is None:
-            self._receiver = await asyncio.to_thread(_receiver, plan)
+            self._receiver = await asyncio.to_thread(_receiver, plan, await self._informed())
         if self._store is None:
             self._store = await open_existing(await asyncio.to_thread(store_url, plan.store_url))
         buffer_runs = plan.tracing.buffer_runs
@@ -170,24 +186,24 @@ def _lower_priority() -> None:
             os.setpriority(os.PRIO_PROCESS, each, _LAST)
 
 
-def _receiver(plan: RuntimePlan) -> TraceReceiver:
+def _receiver(plan: RuntimePlan, redactors: TenantRedactors) -> TraceReceiver:
     from owlclaw_ray.telemetry.tracing.destinations import receiver_of
 
     assert plan.tracing is not None
-    return receiver_of(plan.tracing, _content(plan), dict(os.environ))  # noqa: TID251 - headers and keys are in it, and nowhere else
+    return receiver_of(plan.tracing, _content(plan, redactors), dict(os.environ))  # noqa: TID251 - headers and keys are in it, and nowhere else
 
 
-def _scores(plan: RuntimePlan) -> ScoreReceiver:
+def _scores(plan: RuntimePlan, redactors: TenantRedactors) -> ScoreReceiver:
     from owlclaw_ray.telemetry.tracing.destinations import scores_of
 
     assert plan.tracing is not None
-    return scores_of(plan.tracing, _content(plan), dict(os.environ))  # noqa: TID251 - as above
+    return scores_of(plan.tracing, _content(plan, redactors), dict(os.environ))  # noqa: TID251 - as above
 
 
-def _content(plan: RuntimePlan) -> ContentAttributes:
+def _content(plan: RuntimePlan, redactors: TenantRedactors) -> ContentAttributes:
     from owlclaw_ray.app_loader import application
     from owlclaw_ray.telemetry.tracing.content import ContentAttributes
 
     assert plan.tracing is not None
     app = application(plan.worker.app_path, Path(plan.worker.app_folder))
-    return ContentAttributes(node_redactor(plan, store_url(plan.store_url)), app.trace_mask, shown=plan.tracing.content)
+    return ContentAttributes(redactors, app.trace_mask, shown=plan.tracing.content)

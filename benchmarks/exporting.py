@@ -17,7 +17,7 @@ from typing_extensions import override
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.ledger.redaction import Redactor
+from owlclaw_ray.ledger.redaction import Redactor, TenantRedactors
 from owlclaw_ray.store.api import CommandStore
 from owlclaw_ray.store.commands import Command, ExportNoted, NoteExported, Outcome
 from owlclaw_ray.store.sql.factory import open_existing
@@ -68,7 +68,7 @@ async def _make_runs(folder: Path, runs: int) -> None:
 async def _export(folder: Path, url: str, runs: int) -> float:
     options = TracingOptions(Destination.OTLP, url)
     store = await open_existing(f"sqlite:///{folder / _STORE}")
-    receiver = receiver_of(options, ContentAttributes(Redactor()), {})
+    receiver = receiver_of(options, ContentAttributes(TenantRedactors(Redactor)), {})
     export = TraceExport(store, _Forgetful(), receiver, buffer_runs=options.buffer_runs, jitter=lambda: 0.0)
     await export.begin()
     before = time.process_time()

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.tracing import span_of_run
-from owlclaw_ray.ids import derived_id
+from owlclaw_ray.ids import DEFAULT_TENANT, TenantId, derived_id
 
 ScoreValue: TypeAlias = float | bool | str
 """How much of something, whether at all, or which of several."""
@@ -34,10 +34,18 @@ class Score(Struct, frozen=True):
     """The run's span, in a trace that somebody else began; empty: the score is that of the whole trace."""
     at: datetime
     judgement: Judgement
+    tenant: TenantId = DEFAULT_TENANT
 
 
 def score_of(run: Run, judgement: Judgement) -> Score:
     """Return the score that the judgement is, of this run."""
     span = span_of_run(run)
     place = span.span_id if run.trigger.traceparent else ""
-    return Score(derived_id("score", run.run_id, judgement.name), span.trace_id, place, run.created_at, judgement)
+    return Score(
+        derived_id("score", run.run_id, judgement.name),
+        span.trace_id,
+        place,
+        run.created_at,
+        judgement,
+        run.agent.tenant,
+    )

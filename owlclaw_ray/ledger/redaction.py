@@ -389,6 +389,11 @@ class TenantRedactors:
             self._own[tenant] = self._make(self._values[tenant])
         return self._own[tenant]
 
+    @property
+    def values(self) -> dict[TenantId, dict[str, str]]:
+        """The values that are taken out, by tenant and name."""
+        return {tenant: dict(known) for tenant, known in self._values.items()}
+
     def add(self, tenant: TenantId, name: str, value: str) -> None:
         """Take the value out from now on. Former values of the name are taken out, too, as long as this process lives."""
         known = self._values.setdefault(tenant, {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 
 import pytest
@@ -22,10 +23,10 @@ from tests.contracts.store_commands import AGENT, NOW, submission
 
 
 class Keeper(SteeredActors):
-    """One that has made its store."""
+    """One that has made its store, and knows the secret of a tenant."""
 
     def answer(self, part, method, *arguments):
-        return True
+        return {AGENT.tenant: {"CRM": "correct-horse"}} if method == "secret_values" else True
 
 
 @pytest.fixture
@@ -84,12 +85,14 @@ async def test_a_node_that_has_the_keys_exports_what_ends(exporter, store):
         options = TracingOptions(Destination.OTLP, f"{receiver.url}/v1/traces", (("authorization", "Bearer ${KEY}"),))
         actor = exporter(options, {"KEY": "k-1"})
         assert await actor.ready() == ""
-        await store.apply([submission("run_1"), CancelRun(AGENT.tenant, RunId("run_1"), NOW)])
+        said = submission("run_1", payload="log in with correct-horse")
+        await store.apply([said, CancelRun(AGENT.tenant, RunId("run_1"), NOW)])
 
         await actor.stop()
 
         await asyncio.to_thread(receiver.wait_for, lambda spans: len(spans) == 1)
     assert receiver.batches[0].headers["authorization"] == "Bearer k-1"
+    assert "log in with [redacted:CRM]" in repr(receiver.spans)
 
 
 async def test_what_ends_while_the_exporter_moves_to_another_node_is_exported_there_once(exporter, store, tmp_path):
@@ -115,6 +118,10 @@ async def test_a_node_that_has_the_keys_of_langfuse_keeps_scores_there(exporter,
     async def take(reader, writer):
         head = await reader.readuntil(b"\r\n\r\n")
         posted.append(head.split(b" ")[1].decode())
+        length = next(
+            int(line.split(b":")[1]) for line in head.lower().splitlines() if line.startswith(b"content-length")
+        )
+        posted.append(json.loads(await reader.readexactly(length))["comment"])
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
         await writer.drain()
         writer.close()
@@ -124,8 +131,16 @@ async def test_a_node_that_has_the_keys_of_langfuse_keeps_scores_there(exporter,
     options = TracingOptions(Destination.LANGFUSE, f"http://127.0.0.1:{port}/api/public/otel/v1/traces")
     actor = exporter(options, {"LANGFUSE_PUBLIC_KEY": "pk", "LANGFUSE_SECRET_KEY": "sk"})
 
-    await actor.keep_score(Score("score_1", "4bf92f3577b34da6a3ce929d0e0e4736", "", NOW, Judgement("good", value=True)))
+    await actor.keep_score(
+        Score(
+            "score_1",
+            "4bf92f3577b34da6a3ce929d0e0e4736",
+            "",
+            NOW,
+            Judgement("good", value=True, comment="it told correct-horse"),
+        )
+    )
 
-    assert posted == ["/api/public/scores"]
+    assert posted == ["/api/public/scores", "it told [redacted:CRM]"]
     await actor.stop()
     server.close()

@@ -19,7 +19,7 @@ from owlclaw_ray.domain.model import MessageRole, ModelReply, ModelRequest
 from owlclaw_ray.domain.run import Run, RunStatus, Usage
 from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.ids import DEFAULT_TENANT
-from owlclaw_ray.ledger.redaction import Redactor
+from owlclaw_ray.ledger.redaction import Redactor, TenantRedactors
 from owlclaw_ray.models.sanitise import data_in
 from owlclaw_ray.store.queries import LedgerFilter, RunFilter
 from owlclaw_ray.store.run_ends import FactsOfRuns, RunFacts
@@ -286,7 +286,7 @@ def test_property_18_the_tokens_of_every_model_call_are_in_the_ledger_and_add_up
 def exported(runner):
     """Exports a run to a receiver of OTLP, and returns the spans that arrive there."""
     with OtlpServer() as server:
-        content = ContentAttributes(Redactor())
+        content = ContentAttributes(TenantRedactors(Redactor))
         receiver = OtlpReceiver(f"{server.url}/v1/traces", {}, OtlpSpans(content), timeout=10.0)
 
         def exported(played):

@@ -18,7 +18,7 @@ from owlclaw_ray.domain.tracing import Destination, TraceParent, TracingOptions,
 from owlclaw_ray.errors import ScoreRefusedError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.ledger.redaction import Redactor
+from owlclaw_ray.ledger.redaction import Redactor, TenantRedactors
 from owlclaw_ray.settings import load_runtime_settings
 from owlclaw_ray.telemetry.tracing.content import ContentAttributes
 from owlclaw_ray.telemetry.tracing.destinations import scores_of
@@ -79,7 +79,7 @@ def served(tmp_path, langfuse):
         environ = KEYS | {"LANGFUSE_BASE_URL": f"{langfuse.url}/base/"}
         options = load_runtime_settings(tmp_path, environ).tracing.options(environ)
         assert options.destination is Destination.LANGFUSE
-        scores = scores_of(options, ContentAttributes(Redactor()), environ) if to_langfuse else None
+        scores = scores_of(options, ContentAttributes(TenantRedactors(Redactor)), environ) if to_langfuse else None
         folders = {"agents_dir": tmp_path / "agents", "data_dir": tmp_path / "data"}
         async with in_process_runtime(**folders, scores=scores) as runtime:
             api = build_api(runtime, clock=SystemClock(), body_limit_bytes=10_000)
@@ -217,4 +217,7 @@ async def test_a_langfuse_that_is_away_can_be_tried_again(served, langfuse):
 
 def test_scores_go_where_the_settings_send_traces():
     options = TracingOptions(Destination.LANGFUSE, "https://lf.example.org/api/public/otel/v1/traces")
-    assert scores_of(options, ContentAttributes(Redactor()), KEYS)._url == "https://lf.example.org/api/public/scores"
+    assert (
+        scores_of(options, ContentAttributes(TenantRedactors(Redactor)), KEYS)._url
+        == "https://lf.example.org/api/public/scores"
+    )

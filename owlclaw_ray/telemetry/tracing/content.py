@@ -10,7 +10,8 @@ import orjson
 
 from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.json import JsonValue
-from owlclaw_ray.ledger.redaction import Redactor
+from owlclaw_ray.ids import TenantId
+from owlclaw_ray.ledger.redaction import Redactor, TenantRedactors
 
 Mask: TypeAlias = Callable[[JsonValue], JsonValue]
 """An application's own: takes a value that is about to leave, and returns what may."""
@@ -27,32 +28,39 @@ logger = logging.getLogger(__name__)
 class ContentAttributes:
     """Makes attribute values of what was said in runs. Without `shown` it makes none."""
 
-    def __init__(self, redactor: Redactor, mask: Mask | None = None, *, shown: bool = True) -> None:
-        self.shown, self.redactor, self.mask = shown, redactor, mask
-        self._prompts: dict[str, str] = {}
+    def __init__(self, redactors: TenantRedactors, mask: Mask | None = None, *, shown: bool = True) -> None:
+        self.shown, self.redactors, self.mask = shown, redactors, mask
+        self._prompts: dict[tuple[Redactor, str], str] = {}
 
-    def of_run(self, said: JsonValue) -> RunContent:
-        """Return what makes attribute values of one run, in which nothing else was said than this and a prompt."""
-        suspect = self.shown and self.redactor.suspects(orjson.dumps(said))
-        return RunContent(self, suspect=suspect)
+    def of_run(self, tenant: TenantId, said: JsonValue) -> RunContent:
+        """Return what makes attribute values of one run of a tenant, in which nothing else was said than this and a prompt."""
+        redactor = self.redactors.of(tenant)
+        return RunContent(self, redactor, suspect=self.shown and redactor.suspects(orjson.dumps(said)))
 
-    def prompt(self, digest: str, value: JsonValue) -> str:
+    def of_tenant(self, tenant: TenantId) -> RunContent:
+        """Return what makes attribute values of anything that was said of a tenant's run."""
+        return RunContent(self, self.redactors.of(tenant), suspect=True)
+
+    def prompt(self, redactor: Redactor, digest: str, value: JsonValue) -> str:
         """Return as `RunContent.json` what is the same in many runs, under a hash that it is known by."""
-        known = self._prompts.get(digest)
+        known = self._prompts.get((redactor, digest))
         if known is None:
             if len(self._prompts) >= _PROMPTS:
                 self._prompts.clear()
-            known = self._prompts[digest] = RunContent(self, suspect=True).json(value)
+            known = self._prompts[redactor, digest] = RunContent(self, redactor, suspect=True).json(value)
         return known
 
 
 class RunContent:
     """The content of one run: its values are looked at for secrets only if it is `suspect`, for it may hold some."""
 
-    def __init__(self, content: ContentAttributes, *, suspect: bool) -> None:
+    def __init__(self, content: ContentAttributes, redactor: Redactor, *, suspect: bool) -> None:
         self.shown = content.shown
-        self.prompt = content.prompt
-        self._content, self._suspect = content, suspect
+        self._content, self._redactor, self._suspect = content, redactor, suspect
+
+    def prompt(self, digest: str, value: JsonValue) -> str:
+        """Return as `json` what is the same in many runs, under a hash that it is known by."""
+        return self._content.prompt(self._redactor, digest, value)
 
     def text(self, value: str) -> str:
         """Return a text as it may leave."""
@@ -76,7 +84,7 @@ class RunContent:
             except Exception:
                 logger.exception("the application's mask of traces failed: the value is left out")
                 value = MASK_FAILED
-        return self._content.redactor.redact({"content": value})["content"] if self._suspect else value
+        return self._redactor.redact({"content": value})["content"] if self._suspect else value
 
 
 def _bounded(text: str) -> str:

@@ -10,7 +10,7 @@ import httpx
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.score import Score
 from owlclaw_ray.errors import ScoreRefusedError
-from owlclaw_ray.telemetry.tracing.content import ContentAttributes, RunContent
+from owlclaw_ray.telemetry.tracing.content import ContentAttributes
 from owlclaw_ray.telemetry.tracing.otlp import refusal_of
 
 _PATH = "/api/public/scores"
@@ -50,5 +50,5 @@ class LangfuseScores:
         if score.span_id:
             body["observationId"] = score.span_id
         if said.comment:
-            body["comment"] = RunContent(self._content, suspect=True).text(said.comment)
+            body["comment"] = self._content.of_tenant(score.tenant).text(said.comment)
         return body

@@ -61,7 +61,7 @@ class RunSpans:
 
     def __init__(self, facts: RunFacts, content: ContentAttributes) -> None:
         self._facts, self._run = facts, facts.run
-        self._content = content.of_run(_said_in(facts))
+        self._content = content.of_run(facts.run.agent.tenant, _said_in(facts))
         self._here = span_of_run(facts.run)
         self._began = facts.run.started_at or facts.run.created_at
         tenant = facts.run.agent.tenant

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
-from owlclaw_ray.ledger.redaction import Redactor
+from owlclaw_ray.ledger.redaction import Redactor, TenantRedactors
 from owlclaw_ray.telemetry.trace_export import TraceExport
 from owlclaw_ray.telemetry.tracing.content import ContentAttributes
 from owlclaw_ray.telemetry.tracing.destinations import receiver_of
@@ -24,10 +24,10 @@ def exporting(receiver):
     """Makes the export of a store to the receiver."""
 
     @asynccontextmanager
-    async def made(ends, *, mask=None, redactor=None, environ=None, notes=None, **options):
+    async def made(ends, *, mask=None, redactors=None, environ=None, notes=None, **options):
         options = {"destination": Destination.OTLP, "url": f"{receiver.url}/v1/traces", **options}
         chosen = TracingOptions(**options)
-        content = ContentAttributes(redactor or Redactor(), mask, shown=chosen.content)
+        content = ContentAttributes(redactors or TenantRedactors(Redactor), mask, shown=chosen.content)
         there = receiver_of(chosen, content, environ or {})
         export = TraceExport(
             ends,

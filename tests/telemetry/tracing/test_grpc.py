@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from owlclaw_ray.domain.tracing import Destination, Protocol, TracingOptions
 from owlclaw_ray.errors import ConfigurationError
-from owlclaw_ray.ledger.redaction import Redactor
+from owlclaw_ray.ledger.redaction import Redactor, TenantRedactors
 from owlclaw_ray.settings import load_runtime_settings
 from owlclaw_ray.telemetry.trace_export import TraceExport
 from owlclaw_ray.telemetry.tracing import destinations
@@ -63,7 +63,7 @@ async def export_of(collector, tmp_path):
         "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment=shop%20floor,service.name=other",
     }
     options = load_runtime_settings(tmp_path, variables).tracing.options(variables)
-    receiver = receiver_of(options, ContentAttributes(Redactor()), variables)
+    receiver = receiver_of(options, ContentAttributes(TenantRedactors(Redactor)), variables)
 
     async def made(ends):
         export = TraceExport(ends, ends, receiver, buffer_runs=100, jitter=lambda: 0.0)

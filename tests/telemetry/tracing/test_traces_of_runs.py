@@ -22,8 +22,8 @@ from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tracing import Destination, TraceParent, run_span
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import ConfigurationError, ModelRefusedError, ModelUnavailableError
-from owlclaw_ray.ids import RecordId, RunId
-from owlclaw_ray.ledger.redaction import Redactor
+from owlclaw_ray.ids import DEFAULT_TENANT, RecordId, RunId, TenantId
+from owlclaw_ray.ledger.redaction import Redactor, TenantRedactors
 from owlclaw_ray.store.commands import AppendLedger, CancelRun
 from owlclaw_ray.store.queries import ApprovalFilter
 from owlclaw_ray.store.sql.factory import open_store
@@ -228,7 +228,7 @@ async def test_the_applications_mask_and_then_the_redactor_see_everything_that_w
 
     async with (
         in_process_runtime(agents_dir=folder, data_dir=tmp_path / "data", app=app) as runtime,
-        exporting(runtime.store, mask=mask, redactor=Redactor()) as export,
+        exporting(runtime.store, mask=mask) as export,
     ):
         await runtime.trigger("watch", {"for": "Ada"}, focus="for Ada")
         await export.step()
@@ -239,6 +239,31 @@ async def test_the_applications_mask_and_then_the_redactor_see_everything_that_w
     assert SECRET not in left
     assert "[redacted" in left
     assert masked
+
+
+async def test_secrets_of_the_run_s_tenant_do_not_leave_and_what_others_have_is_no_secret(
+    agents, receiver, exporting, tmp_path
+):
+    redactors = TenantRedactors(Redactor)
+    redactors.add(DEFAULT_TENANT, "CRM", "correct-horse")
+    redactors.add(TenantId("acme"), "CRM", "battery-staple")
+    folder = agents({"text": "it is correct-horse or battery-staple"})
+
+    async with (
+        in_process_runtime(agents_dir=folder, data_dir=tmp_path / "data") as runtime,
+        exporting(runtime.store, redactors=redactors) as export,
+    ):
+        await runtime.trigger("watch", "correct-horse")
+        await export.step()
+        redactors.add(DEFAULT_TENANT, "SOUL", "You are calm")
+        await runtime.trigger("watch", "again")
+        receiver.batches.clear()
+        await export.step()
+        later = repr(receiver.spans)
+
+    assert "it is [redacted:CRM] or battery-staple" in later
+    assert "correct-horse" not in later
+    assert "You are calm" not in later, "the prompt was made into text before"
 
 
 async def test_of_a_value_whose_mask_fails_nothing_leaves(agents, receiver, exporting, tmp_path, caplog):
