@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable
-from typing import TextIO, cast
+from collections.abc import Callable, Iterable
+from typing import Any, TextIO, cast
 
 from msgspec import Struct
 
@@ -41,6 +41,32 @@ class Utf8Handler(logging.StreamHandler[TextIO]):
         if subject is not None:
             record.run_id, record.agent = subject.run_id, subject.agent
         return self._hide(super().format(record)).encode("utf-8", "backslashreplace").decode()
+
+
+class HidingStream:
+    """A text stream that takes out of what is written what it must not say: Ray keeps what a process prints in a file."""
+
+    def __init__(self, stream: TextIO, hide: Callable[[str], str]) -> None:
+        self._stream, self._hide = stream, hide
+
+    def write(self, text: str) -> int:
+        """Write the text, and return how long it was."""
+        self._stream.write(self._hide(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write the lines, one after another."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def hide_in_output(hide: Callable[[str], str]) -> None:
+    """Have what this process prints from now on be without what `hide` takes out of a text."""
+    sys.stdout = cast("TextIO", HidingStream(sys.stdout, hide))
+    sys.stderr = cast("TextIO", HidingStream(sys.stderr, hide))
 
 
 class TextFormatter(logging.Formatter):

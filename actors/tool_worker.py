@@ -17,7 +17,7 @@ from actors.artifacts import artifact_home, storing_seconds
 from actors.attempt_markers import AttemptId, AttemptMarkers, BeginsAttempts, StoredBeginnings
 from actors.gateway_link import GatewayEmbeddings
 from actors.keeper_client import KeeperNow
-from actors.logs import configure
+from actors.logs import configure, hide_in_output
 from actors.mcp_link import McpWorkerLink
 from actors.plan import WorkerPlan
 from actors.remote import DIRECTORY, NamedActor
@@ -156,6 +156,7 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     app, clients = application(plan.app_path, Path(plan.app_folder)), WorkerClients(plan.namespace)
     secrets = ToolSecrets(clients.secret, clock)
     configure(plan.log, secrets.hidden)
+    hide_in_output(secrets.hidden)
     ask = GatewayEmbeddings(plan.namespace).embed
     embedders = embedders_of(plan.embedder, ask, calls=plan.embedding, clients=clients, clock=clock, ids=RandomIds())
     home = memory_home(plan.memory_home, clients, data_dir, clock)

@@ -1,3 +1,4 @@
+import io
 import json
 import logging
 import subprocess
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.logs import LogPlan, configure
+from actors.logs import HidingStream, LogPlan, configure
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.ids import AgentId, RunId
 from owlclaw_ray.kernel.log_context import about
@@ -225,3 +226,16 @@ def test_what_is_to_be_hidden_is_in_no_line_and_no_trace(capsys, form):
     said = capsys.readouterr().err
     assert "swordfish" not in said
     assert said.count("[redacted]") >= 2
+
+
+def test_what_a_process_prints_is_without_what_must_not_be_said_and_else_as_it_was():
+    stream = io.StringIO()
+    hiding = HidingStream(stream, lambda text: text.replace("secret-7", "[redacted]"))
+
+    print("it is secret-7", "and 猫", file=hiding)
+    hiding.writelines(["secret-7\n", "no more\n"])
+    hiding.flush()
+
+    assert stream.getvalue() == "it is [redacted] and 猫\n[redacted]\nno more\n"
+    assert hiding.write("secret-7") == len("secret-7")
+    assert (hiding.closed, hiding.seekable()) == (False, True)
