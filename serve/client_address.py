@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -13,6 +14,8 @@ from serve.origin_check import FOREIGN
 _HEADERS = frozenset({b"forwarded", b"x-real-ip"})
 _PREFIX = b"x-forwarded-"
 _PAIR = re.compile(r"\s*(for|proto)\s*=\s*(?:\"([^\"]*)\"|([^\s;,\"]*))\s*", re.IGNORECASE)
+_REMEMBERED = 1_024
+"""Addresses in the cache: clients and proxies come again."""
 _SCHEMES = frozenset({"http", "https"})
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -55,9 +58,11 @@ class ForwardedHeaders:
             scheme = scheme or next((value.lower() for name, value in reversed(found) if name == "proto"), "")
         if scheme in _SCHEMES:
             scope["scheme"] = scheme
-        if self._is_proxy(_address(peer)):
+        here = _address(peer)
+        if self._is_proxy(here):
             scope[FOREIGN] = True  # whoever is behind it, and whatever it says of that one
-        client = self._client([*chain, peer])
+            here = self._client([*chain, peer])
+        client = here
         if client is not None:
             scope["client"] = (str(client), 0)
 
@@ -77,6 +82,7 @@ class ForwardedHeaders:
         return address is not None and any(address in network for network in self._proxies)
 
 
+@lru_cache(_REMEMBERED)
 def _address(text: str) -> _Address | None:
     """Return the address that stands there, perhaps with a port."""
     text = text.strip()

@@ -22,6 +22,7 @@ FOREIGN = "owlclaw.foreign"
 """In the ASGI scope: the request may come from another machine, or from a page of another origin."""
 _REMEMBERED = 64
 """Hosts in the cache: most requests name the same."""
+_REMEMBERED_CLIENTS = 1_024
 
 
 class OriginCheck:
@@ -85,7 +86,12 @@ class OriginCheck:
 
 def _is_here(scope: Scope) -> bool:
     client = scope.get("client")
-    return client is None or not _is_address(client[0]) or is_loopback(client[0])
+    return client is None or _is_of_this_machine(client[0])
+
+
+@lru_cache(_REMEMBERED_CLIENTS)
+def _is_of_this_machine(client: str) -> bool:
+    return not _is_address(client) or is_loopback(client)
 
 
 def _is_address(text: str) -> bool:
