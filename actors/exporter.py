@@ -113,6 +113,7 @@ class ExporterActor(RemoteActor):
         """Return what takes secrets out of what leaves, once it knows all that tenants have now. Raises RuntimeUnavailableError."""
         if self._redactors is None:
             url = await asyncio.to_thread(store_url, self._plan.store_url)
+        if self._redactors is None:  # somebody else may have made them meanwhile: there is one for all
             self._redactors = TenantRedactors(partial(node_redactor, self._plan, url))
         for tenant, values in (await self._keeper.call.secret_values()).items():
             for name, value in values.items():

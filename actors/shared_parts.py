@@ -65,6 +65,7 @@ class SharedParts:
             return
         await asyncio.gather(self._own.look(), *(row.look() for row in self._rows.values()))
         if not self._own.answered or self._own.seconds >= _FRESH_SECONDS:
+            self._cut = set()
             return
         before, self._cut = self._cut, {node_id for node_id, row in self._rows.items() if _is_cut(row)}
         cut = before & self._cut  # a Keeper that was only held up has renewed its row by the second look

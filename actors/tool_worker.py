@@ -153,10 +153,13 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     take_over()
     clock, data_dir = SystemClock(), Path(plan.data_dir)
     silent = Path(os.devnull).open("w")  # noqa: SIM115 - the watchdog writes to it for the life of the process
-    app, clients = application(plan.app_path, Path(plan.app_folder)), WorkerClients(plan.namespace)
+    clients = WorkerClients(plan.namespace)
     secrets = ToolSecrets(clients.secret, clock)
     configure(plan.log, secrets.hidden)
-    hide_in_output(secrets.hidden)
+    hide_in_output(
+        secrets.hidden
+    )  # before the application is imported: its loggers take the streams that are there then
+    app = application(plan.app_path, Path(plan.app_folder))
     ask = GatewayEmbeddings(plan.namespace).embed
     embedders = embedders_of(plan.embedder, ask, calls=plan.embedding, clients=clients, clock=clock, ids=RandomIds())
     home = memory_home(plan.memory_home, clients, data_dir, clock)

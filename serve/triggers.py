@@ -135,9 +135,9 @@ class TriggerRoutes(Resource):
         key, wait = parse_idempotency_key(request), parse_wait(request)
         trigger, admission = parse_trigger(b"".join([chunk async for chunk in request.stream()]))
         trigger = caused_by(request, trigger)
+        hashed = "" if key is None else body_hash(agent, trigger, admission)
         if principal.quota is not None:
             admission = replace(admission, quota=principal.quota)
-        hashed = "" if key is None else body_hash(agent, trigger, admission)
         with nullcontext() if wait is None else self._places.one():
             accepted = await self._runtime.submit(agent, trigger, admission, idempotency_key=key, body_hash=hashed)
             body_handled(request.scope)
@@ -206,7 +206,7 @@ def _parsed(request: Request, item: Any, *, large: bool) -> TriggerRequest | Owl
     except OwlClawError as error:
         return error
     trigger = caused_by(request, trigger.compact() if large else trigger)
-    quota = principal_of(request).quota
+    hashed, quota = "" if key is None else body_hash(agent, trigger, admission), principal_of(request).quota
     if quota is not None:
         admission = replace(admission, quota=quota)
-    return TriggerRequest(agent, trigger, admission, key, "" if key is None else body_hash(agent, trigger, admission))
+    return TriggerRequest(agent, trigger, admission, key, hashed)

@@ -13,11 +13,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from owlclaw_ray.access.records import access_record
 from owlclaw_ray.access.tokens import IssuerTokens, is_token
 from owlclaw_ray.domain.access_key import AccessKey, read_key
 from owlclaw_ray.domain.issuer import TokenRefusedError
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.ledger import access_record
 from owlclaw_ray.domain.principal import LOCAL, Principal
 from owlclaw_ray.domain.tenant import TenantStatus
 from owlclaw_ray.errors import OwlClawError, UnauthenticatedError

@@ -9,11 +9,17 @@ from datetime import timedelta
 from msgspec import Struct
 from msgspec.structs import replace
 
-from owlclaw_ray.access.records import access_record
 from owlclaw_ray.domain.access_key import DEFAULT_DAYS, MAX_DAYS, AccessKey, make_key, make_secret
+from owlclaw_ray.domain.ledger import access_record
 from owlclaw_ray.domain.principal import OF_OPERATORS, Principal, check_name, parse_patterns, parse_scopes
 from owlclaw_ray.domain.quota import MAX_QUOTA
-from owlclaw_ray.errors import AccessConflictError, InvalidAccessError, NotFoundError, StoreUnavailableError
+from owlclaw_ray.errors import (
+    AccessConflictError,
+    AccessDeniedError,
+    InvalidAccessError,
+    NotFoundError,
+    StoreUnavailableError,
+)
 from owlclaw_ray.ids import DEFAULT_TENANT, IdSource, KeyId, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.api import Store
@@ -70,8 +76,7 @@ class AccessKeys:
         limit = request.starts_a_minute
         if limit is not None and not 0 <= limit <= MAX_QUOTA:
             raise InvalidAccessError("starts_a_minute", f"is {limit}", f"0 to {MAX_QUOTA:,}")
-        if by.quota is not None:
-            limit = by.quota.starts_a_minute if limit is None else min(limit, by.quota.starts_a_minute)
+        _refuse_limited(by)
         check_name(request.name)
         if tenant != by.tenant:
             by.require("tenants:admin")
@@ -145,6 +150,8 @@ class AccessKeys:
     async def _changeable(self, by: Principal, key_id: KeyId) -> AccessKey:
         key = await self.key(by.tenant, key_id)
         by.require_grant(key.scopes, key.patterns)
+        if by.quota is not None and by.quota.key_id != key_id:
+            _refuse_limited(by)
         return key
 
     async def _put(self, by: Principal, key: AccessKey, seen: AccessKey | None, what: str, **data: object) -> bool:
@@ -158,3 +165,11 @@ class AccessKeys:
                 return False
             case other:
                 raise StoreUnavailableError(f"the key was not stored: {other}")
+
+
+def _refuse_limited(by: Principal) -> None:
+    """Refuse who may start so many runs a minute: with another key it could start as many again, or more."""
+    if by.quota is not None:
+        raise AccessDeniedError(
+            f"{by} has a quota (starts_a_minute), and keys that have one change no keys but themselves"
+        )

@@ -42,7 +42,7 @@ class TenantTerms:
         if tenant == DEFAULT_TENANT:
             return NO_QUOTAS
         reading = self._refresh()
-        if reading is not None and tenant not in self._tenants:
+        if reading is not None:
             await asyncio.shield(reading)
         found = self._tenants.get(tenant)
         return NO_QUOTAS if found is None else found.quotas

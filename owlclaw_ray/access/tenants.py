@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from owlclaw_ray.access.records import access_record
 from owlclaw_ray.domain.budget import BudgetUse
+from owlclaw_ray.domain.ledger import access_record
 from owlclaw_ray.domain.principal import Principal, check_name, parse_tenant
 from owlclaw_ray.domain.quota import (
     MAX_QUOTA,

@@ -109,3 +109,10 @@ class NotedHeads(Struct, frozen=True):
     heads: tuple[NotedHead, ...] = ()
     problems: tuple[str, ...] = ()
     """Why there is less than there should be, in sentences for people."""
+
+
+def access_record(record_id: str, tenant: TenantId, what: str, at: datetime, data: JsonObject) -> LedgerRecord:
+    """Return a record of the kind `access`: what happened, and what there is to it."""
+    return LedgerRecord(
+        RecordId(record_id), tenant, AgentId(""), RunId(""), LedgerKind.ACCESS, at, {"what": what, **data}
+    )

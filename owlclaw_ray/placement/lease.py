@@ -83,7 +83,7 @@ class LeaseHolder:
             attempt, self._attempt = self._attempt, None
             try:
                 self._learn(attempt.result())
-            except OwlClawError as error:
+            except (OwlClawError, TimeoutError) as error:
                 why = str(error)
         if self._renewed is not None and self._clock.monotonic() - self._renewed >= GIVE_UP_SECONDS:
             logger.warning("this cluster gives its agents up: the lease cannot be renewed: %s", why)

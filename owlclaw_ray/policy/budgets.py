@@ -49,6 +49,8 @@ NOT_STARTED_ERRORS = frozenset(
 _NO_LIMIT = 2**62
 _REPLY = 4_096
 """Tokens of a reply, where neither definition nor budget says how many."""
+_LOOK_SECONDS = 5.0
+"""After how long a call that waits for tokens of a minute looks whether its quota is another one, at the latest."""
 _SCRIPTED = "scripted:"
 _SCRIPT_COSTS = NANO // 20
 """What a script is taken to say that its reply costs."""
@@ -183,45 +185,56 @@ class RunBudgets:
         """The calls that the run's own budgets count: begun here, or ended by earlier activations too."""
         self._seen = 0
 
-    async def before_model(self, request: ModelRequest, used: Usage, calls: int) -> ModelRequest:
-        """Return the request as it may be made, given what the run's calls used so far.
+    async def before_model(
+        self, request: ModelRequest, used: Usage, calls: int, waits: Callable[[bool], object] = lambda _: None
+    ) -> ModelRequest:
+        """Return the request as it may be made, given what the run's calls used so far; `waits` is told when it waits and when not.
 
         What finds nothing left of the tenant's tokens of a minute waits for the next one. Raises BudgetExhaustedError; UnpricedModelError,
         if a budget counts money and the price of a model is unknown.
         """
-        of_models = (*self._of_models, *await self._of_tenant())
-        if not of_models:
+        if not self._of_models and not await self._of_tenant():
             return request
         uses = [(each, amount_used(each, used, calls)) for each in self._of_run]
         for budget, amount in uses:
             if amount >= budget.limit:
                 raise BudgetExhaustedError(_spent(budget, amount, None))
         price = await self._price(request)
-        request = _bounded(request, of_models)
-        windows = self._accounts.windows(of_models)
-        self._asked = None
-        if windows:
-            tokens = 0
-            if any(each.unit is not BudgetUnit.CALLS for each, _ in windows):
-                texts = [request.system, *(each.content for each in request.messages)]
-                texts += [call.arguments for each in request.messages for call in each.tool_calls]
-                tokens = sum(map(estimate_tokens, texts)) + len(request.tools) // 4
-            reply = request.model.max_tokens or 0
-            amounts = [amount_expected(budget, tokens, reply, price) for budget, _ in windows]
-            asked, answer = await self._reserve(request.request_id, windows, amounts)
-            while isinstance(answer, BudgetSpent):
-                more_at = self._accounts.more_at(windows, answer.use)
-                if more_at is None:
-                    raise BudgetExhaustedError(self._accounts.refusal(windows, answer.use))
-                await self._clock.sleep(max(0.0, (more_at - self._clock.now()).total_seconds()))
-                windows = self._accounts.windows(of_models)
-                asked, answer = await self._reserve(request.request_id, windows, amounts)
-            self._asked = asked
-            uses += [(budget, use.used) for (budget, _), use in zip(windows, answer.uses, strict=True)]
+        request = _bounded(request, self._of_models)
+        windows, granted = await self._granted(request, price, waits)
+        uses += [(budget, use.used) for (budget, _), use in zip(windows, granted.uses, strict=True)]
         for budget, used_so_far in uses:
             if budget.cheaper and budget.alerts and used_so_far >= _share(budget, budget.alerts[-1]):
                 return replace(request, model=replace(request.model, chain=(budget.cheaper,)))
         return request
+
+    async def _granted(
+        self, request: ModelRequest, price: Price | None, waits: Callable[[bool], object]
+    ) -> tuple[Windows, BudgetReserved]:
+        """Reserve of all accounts what the call may use, once the tenant has tokens of the minute; quotas may change meanwhile."""
+        self._asked, waiting = None, False
+        tokens, reply = _prompt_tokens(request), request.model.max_tokens or _REPLY
+        try:
+            while True:
+                windows = self._accounts.windows((*self._of_models, *await self._of_tenant()))
+                if not windows:
+                    return windows, BudgetReserved(())
+                amounts = [amount_expected(budget, tokens, reply, price) for budget, _ in windows]
+                asked, answer = await self._reserve(request.request_id, windows, amounts)
+                if isinstance(answer, BudgetReserved):
+                    self._asked = asked
+                    return windows, answer
+                more_at = self._accounts.more_at(windows, answer.use)
+                if more_at is None:
+                    raise BudgetExhaustedError(self._accounts.refusal(windows, answer.use))
+                if not waiting:
+                    waiting = True
+                    waits(waiting)
+                left = (more_at - self._clock.now()).total_seconds()
+                await self._clock.sleep(min(max(0.0, left), _LOOK_SECONDS))
+        finally:
+            if waiting:
+                waits(False)
 
     async def _of_tenant(self) -> tuple[Budget, ...]:
         quotas = NO_QUOTAS if self._quotas is None else await self._quotas(self._run.agent.tenant)
@@ -345,6 +358,12 @@ class RunBudgets:
                 data = _alert(budget, percent)
                 logger.warning("run %s of %s: %s", self._run.run_id, self._run.agent, data["why"])
                 self._budget_account.audit(LedgerKind.WARNING, f"budget-{budget.name}-{percent}", data)
+
+
+def _prompt_tokens(request: ModelRequest) -> int:
+    texts = [request.system, *(each.content for each in request.messages)]
+    texts += [call.arguments for each in request.messages for call in each.tool_calls]
+    return sum(map(estimate_tokens, texts)) + len(request.tools) // 4
 
 
 def unpriced(

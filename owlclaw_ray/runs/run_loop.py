@@ -334,7 +334,9 @@ class RunLoop:
                 base_dir=self._definition.folder,
                 tenant=self._run.agent.tenant,
             )
-            request = await self.rules.budgets.before_model(request, conversation.usage, conversation.model_calls)
+            request = await self.rules.budgets.before_model(
+                request, conversation.usage, conversation.model_calls, self._time.pause
+            )
             request = self._with_able_models(request, visible)
             self._asking, before = next(iter(request.model.chain), ""), self._time.paused
             try:

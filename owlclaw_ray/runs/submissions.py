@@ -15,7 +15,7 @@ from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.callback import NO_CALLBACKS, CallbackRules
 from owlclaw_ray.domain.heartbeat import Heartbeat
 from owlclaw_ray.domain.quota import KeyQuota
-from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
+from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy, Trigger
 from owlclaw_ray.errors import (
     AgentBusyError,
     CallbackRefusedError,
@@ -93,11 +93,7 @@ class Submissions:
         idempotency_key: str | None = None,
         body_hash: str = "",
     ) -> Submission:
-        """Return what to submit; raises UnknownAgentError, DefinitionError, CallbackRefusedError, and QuotaReachedError for a quota that
-        was found reached a moment ago: a flood of refusals costs no commits.
-        """
-        if self._reached and idempotency_key is None:
-            self._check_quotas(agent, admission.quota)
+        """Return what to submit; raises UnknownAgentError, DefinitionError, CallbackRefusedError."""
         definition = await self._definitions.get(agent.definition)
         now = self._clock.now()
         claim = None
@@ -146,8 +142,14 @@ class Submissions:
             case other:
                 return StoreUnavailableError(f"the trigger was not stored: {other}")
 
-    def _check_quotas(self, agent: AgentRef, quota: KeyQuota | None) -> None:
-        now = self._clock.monotonic()
+    def check_quotas(self, agent: AgentRef, admission: Admission) -> None:
+        """Raise QuotaReachedError for a quota that was found reached a moment ago: a flood of refusals costs no commits.
+
+        Not for triggers that may be there already, or join a queued run: the store alone knows that.
+        """
+        if not self._reached or admission.busy is BusyPolicy.COALESCE:
+            return
+        now, quota = self._clock.monotonic(), admission.quota
         for subject in (_tenant(agent), "" if quota is None else _key(quota)):
             found = self._reached.get(subject)
             if found is not None and now < found[1]:

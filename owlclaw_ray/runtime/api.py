@@ -248,6 +248,8 @@ class Runtime:
 
     async def _prepared(self, request: TriggerRequest) -> Submission | OwlClawError:
         try:
+            if request.idempotency_key is None:
+                self._submissions.check_quotas(request.agent, request.admission)
             return await self._submissions.prepare(
                 request.agent,
                 request.trigger,

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from typing_extensions import override
 
-from owlclaw_ray.access.records import access_record
+from owlclaw_ray.domain.ledger import access_record
 from owlclaw_ray.domain.secret import MAX_SECRETS, Secret, check_name, check_value
 from owlclaw_ray.errors import NotFoundError, SecretsUnavailableError, StoreUnavailableError, UserError
 from owlclaw_ray.ids import TenantId, derived_id

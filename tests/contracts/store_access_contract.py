@@ -6,9 +6,8 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from owlclaw_ray.access.records import access_record
 from owlclaw_ray.domain.access_key import AccessKey
-from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.ledger import LedgerKind, access_record
 from owlclaw_ray.domain.tenant import Tenant, TenantStatus
 from owlclaw_ray.ids import DEFAULT_TENANT, KeyId, TenantId
 from owlclaw_ray.store.api import Store

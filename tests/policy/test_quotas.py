@@ -27,6 +27,7 @@ class Calls:
     def __init__(self, quotas, *budgets):
         self.quotas, self.budgets = quotas, budgets
         self.clock, self.account = ManualClock(), BudgetAccount()
+        self.waited, self.begun, self.lasts = [], [], 0.0
 
     async def call(self, run, tokens):
         """Make a call that uses so many tokens, and return when it was made, in seconds."""
@@ -41,8 +42,13 @@ class Calls:
         request = ModelRequest(
             RequestId(f"req_{run}"), ModelChoice(("m",)), "", messages, b"", 60.0, "trader", run, RUN.trigger
         )
-        await budgets.before_model(request, Usage(), 0)
+        waited = []
+        await budgets.before_model(request, Usage(), 0, waited.append)
         at = self.clock.monotonic()
+        assert waited in ([], [True, False])
+        self.waited += waited
+        self.begun.append(at)
+        await self.clock.sleep(self.lasts)
         usage = Usage(prompt_tokens=tokens)
         budgets.after_model(usage, usage, 1)
         return at
@@ -66,16 +72,28 @@ async def test_a_call_that_finds_no_tokens_of_the_minute_left_waits_for_the_next
 
 async def test_tokens_of_calls_under_way_count_with_what_they_may_use():
     calls = Calls(Quotas(model_tokens_a_minute=10_000))
-    await asyncio.gather(*(calls.call(f"run_{number}", 10_000) for number in range(1)))
-    assert sum(calls.account.used.values()) == 10_000
+    calls.lasts = 70.0
 
-    waiting = [asyncio.create_task(calls.call(f"run_b{number}", 5_000)) for number in range(4)]
-    await calls.clock.advance(60)
-    made = [each for each in waiting if each.done()]
-    await calls.clock.advance(60)
+    made = [asyncio.create_task(calls.call(f"run_{number}", 100)) for number in range(5)]
+    await calls.clock.advance(59)
+    begun = [*calls.begun]
+    await calls.clock.advance(120)
 
-    assert len(made) < 4
-    assert all(each.done() for each in waiting)
+    assert begun == [0, 0, 0], "each may use 4,096 tokens beside its prompt: a third one begins while any are left"
+    assert [await each for each in made] == [0, 0, 0, 60, 60]
+
+
+async def test_a_call_that_waits_says_so_and_goes_on_as_soon_as_its_quota_is_larger_or_gone():
+    calls = Calls(Quotas(model_tokens_a_minute=0))
+    waiting = asyncio.create_task(calls.call("run_1", 60))
+    await calls.clock.advance(130)
+    assert not waiting.done()
+
+    calls.quotas = NO_QUOTAS
+    await calls.clock.advance(5)
+
+    assert await waiting <= 135
+    assert calls.waited == [True, False]
 
 
 @pytest.mark.parametrize("quotas", [NO_QUOTAS, Quotas(open_runs=1, starts_a_minute=1)])

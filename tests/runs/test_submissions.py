@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
-from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, ModelChoice
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.quota import KeyQuota
-from owlclaw_ray.domain.trigger import Admission, Trigger, TriggerKind
+from owlclaw_ray.domain.trigger import Admission, BusyPolicy
 from owlclaw_ray.errors import QuotaReachedError, UserError
 from owlclaw_ray.ids import KeyId, RunId, TenantId
 from owlclaw_ray.runs.submissions import Submission, Submissions
@@ -64,13 +64,6 @@ def test_what_the_store_will_never_take_is_told_as_an_error_that_a_repetition_do
     assert isinstance(told, UserError)
 
 
-class Anything:
-    """Definitions, of whatever name."""
-
-    async def get(self, name):
-        return AgentDefinition(name, "1", "", "Be calm.", "- trade", "", ModelChoice(("m",)))
-
-
 ACME = AgentRef.parse("trader", TenantId("acme"))
 REACHED = QuotaReached("starts_a_minute", 5, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
 
@@ -78,18 +71,15 @@ REACHED = QuotaReached("starts_a_minute", 5, datetime(2026, 1, 1, 0, 1, tzinfo=U
 @pytest.fixture
 def submissions():
     clock = ManualClock()
-    made = Submissions(
-        dispatcher=Dispatcher(), definitions=Anything(), callbacks=None, clock=clock, ids=SequentialIds()
-    )
+    made = Submissions(dispatcher=Dispatcher(), definitions=None, callbacks=None, clock=clock, ids=SequentialIds())
     made.clock = clock
     return made
 
 
-async def prepared(submissions, agent=ACME, key=None, quota=None):
+def refused(submissions, agent=ACME, quota=None, busy=BusyPolicy.ENQUEUE):
     """Return the error with which a trigger is refused at once; None if the store is asked."""
     try:
-        admission = Admission(quota=quota)
-        await submissions.prepare(agent, Trigger(TriggerKind.API), admission, idempotency_key=key)
+        submissions.check_quotas(agent, Admission(quota=quota, busy=busy))
     except QuotaReachedError as error:
         return error
     return None
@@ -97,31 +87,31 @@ async def prepared(submissions, agent=ACME, key=None, quota=None):
 
 async def test_a_quota_that_was_reached_refuses_others_without_the_store_until_there_may_be_more(submissions):
     command = Submission(submission("run_1", ACME), scripted=False)
-    assert await prepared(submissions) is None
+    assert refused(submissions) is None
 
     told = submissions.concluded(command, REACHED)
     await submissions.clock.advance(4)
-    again = await prepared(submissions)
+    again = refused(submissions)
     await submissions.clock.advance(1)
 
     assert (told.retry_after, again.retry_after) == (60.0, 56.0)
-    assert await prepared(submissions) is None
+    assert refused(submissions) is None
     await submissions.clock.advance(54)
     submissions.concluded(command, REACHED)
-    assert await prepared(submissions) is not None
+    assert refused(submissions) is not None
     await submissions.clock.advance(1)
-    assert await prepared(submissions) is None
+    assert refused(submissions) is None
 
 
 async def test_a_reached_quota_of_runs_that_are_not_over_is_asked_for_again_at_once(submissions):
     submissions.concluded(Submission(submission("run_1", ACME), scripted=False), QuotaReached("open_runs", 5))
 
-    assert (await prepared(submissions)).retry_after == 1.0
+    assert refused(submissions).retry_after == 1.0
     await submissions.clock.advance(0.1)
-    assert await prepared(submissions) is None
+    assert refused(submissions) is None
 
 
-async def test_a_reached_quota_stops_neither_other_tenants_nor_other_keys_nor_a_repetition_that_has_its_key(
+async def test_a_reached_quota_stops_neither_other_tenants_nor_other_keys_nor_what_may_join_a_queued_run(
     submissions,
 ):
     key, other = KeyQuota(KeyId("key1"), 5), KeyQuota(KeyId("key2"), 5)
@@ -129,11 +119,11 @@ async def test_a_reached_quota_stops_neither_other_tenants_nor_other_keys_nor_a_
     submissions.concluded(of_key, replace(REACHED, of_key=True))
     submissions.concluded(Submission(submission("run_2", ACME), scripted=False), REACHED)
 
-    assert [await prepared(submissions, AGENT, quota=each) is None for each in (key, other, None)] == [
+    assert [refused(submissions, AGENT, quota=each) is None for each in (key, other, None)] == [
         False,
         True,
         True,
     ]
-    assert await prepared(submissions, AgentRef.parse("trader", TenantId("other"))) is None
-    assert await prepared(submissions, ACME, key="order-17") is None
-    assert await prepared(submissions) is not None
+    assert refused(submissions, AgentRef.parse("trader", TenantId("other"))) is None
+    assert refused(submissions, ACME, busy=BusyPolicy.COALESCE) is None
+    assert refused(submissions) is not None

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from owlclaw_ray.access.keys import KeyRequest
-from owlclaw_ray.domain.access_key import make_secret
+from owlclaw_ray.domain.access_key import make_secret, read_key
 from owlclaw_ray.domain.principal import LOCAL, SCOPES
 from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.errors import StoreUnavailableError
@@ -439,9 +439,9 @@ async def test_operators_give_tenants_quotas_take_them_away_and_see_what_is_used
     assert (await http.get("/v1/tenants/acme", headers=admin)).json()["quotas"] == changed.json()["quotas"]
 
 
-async def test_a_key_with_a_quota_starts_runs_under_it_and_makes_no_key_that_may_start_more(http, runtime):
+async def test_a_key_with_a_quota_starts_runs_under_it_and_changes_no_keys_but_itself(http, runtime):
     admin = bearer(await issued(runtime, "admin"))
-    body = {"name": "ci", "scopes": ["operator", "keys:admin"], "starts_a_minute": 7}
+    body = {"name": "ci", "scopes": ["admin"], "starts_a_minute": 7}
     key = (await http.post("/v1/keys", json=body, headers=admin)).json()
     theirs = bearer(key["key"])
     sub = {"name": "sub", "scopes": ["operator"]}
@@ -449,11 +449,17 @@ async def test_a_key_with_a_quota_starts_runs_under_it_and_makes_no_key_that_may
     await http.post("/v1/agents/assistant/triggers", headers=theirs)
     await http.post("/v1/triggers:batch", json={"triggers": [{"agent": "assistant"}]}, headers=theirs)
     await http.post("/v1/agents/assistant/triggers", headers=admin)
-    made = [
-        (await http.post("/v1/keys", json=sub | more, headers=theirs)).json()["about"]["starts_a_minute"]
-        for more in ({}, {"starts_a_minute": 100}, {"starts_a_minute": 3})
+    unlimited = read_key(admin["Authorization"].split()[1])[0]
+    refused = [
+        await http.post("/v1/keys", json=sub, headers=theirs),
+        await http.post("/v1/keys", json=sub | {"starts_a_minute": 3}, headers=theirs),
+        await http.post(f"/v1/keys/{unlimited}/rotate", json={}, headers=theirs),
+        await http.post(f"/v1/keys/{unlimited}/revoke", headers=theirs),
     ]
+    rotated = await http.post(f"/v1/keys/{key['about']['key_id']}/rotate", json={}, headers=theirs)
 
     quota = KeyQuota(key["about"]["key_id"], 7)
     assert [each.quota for each in runtime.admissions] == [quota, quota, None]
-    assert made == [7, 7, 3]
+    assert [each.status_code for each in refused] == [403] * 4
+    assert "starts_a_minute" in refused[0].text
+    assert rotated.json()["about"]["starts_a_minute"] == 7

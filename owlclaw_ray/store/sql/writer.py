@@ -370,7 +370,7 @@ class Writer:
         if changes[RowChange.KEY] and self._keys_since_sweep >= _SWEEP_EVERY and changes[RowChange.NEW_RUN]:
             self._keys_since_sweep = 0
             connection.execute(self._sweep, {"now": min(run.created_at for run in changes[RowChange.NEW_RUN].values())})
-        self._reservations_since_sweep += len(changes[RowChange.RESERVATION])
+        self._reservations_since_sweep += len(changes[RowChange.RESERVATION]) + len(changes[RowChange.ACCOUNT])
         if changes[RowChange.ACCOUNT] and self._reservations_since_sweep >= _SWEEP_EVERY and store.reserved_at:
             self._reservations_since_sweep = 0
             connection.execute(self._sweep_accounts, {"past": store.reserved_at - _KEPT})
