@@ -15,6 +15,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -70,8 +71,9 @@ class ServerMeter:
         first = psutil.Process(int((self._folder / "data" / "postmaster.pid").read_text().split("\n", 1)[0]))
         ended, spent = first.cpu_times(), 0.0
         for process in (first, *first.children()):
-            times = process.cpu_times()
-            spent += times.user + times.system
+            with suppress(psutil.NoSuchProcess):  # a server process of a connection that has ended meanwhile
+                times = process.cpu_times()
+                spent += times.user + times.system
         return spent + ended.children_user + ended.children_system
 
 

@@ -987,7 +987,14 @@ _QuotaChange: TypeAlias = Annotated[
     QuotaChange,
     Meta(
         description=f"an object of open_runs, starts_a_minute and model_tokens_a_minute: whole numbers from 0 to {MAX_QUOTA}, "
-        "or null for as much as it likes"
+        "or null for as much as it likes",
+        extra_json_schema={
+            "properties": {
+                name: {"anyOf": [{"type": "integer", "minimum": 0, "maximum": MAX_QUOTA}, {"type": "null"}]}
+                for name in get_args(QuotaName)
+            },
+            "additionalProperties": False,
+        },
     ),
 ]
 

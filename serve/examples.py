@@ -43,6 +43,7 @@ _TENANT: JsonObject = {
     "name": "Acme",
     "status": "active",
     "weight": 3,
+    "quotas": {"open_runs": 500},
     "created_by": "key:4fT0aQ1z (operations)",
 }
 _SCORE: JsonObject = {"name": "helpful", "value": 0.9, "comment": "answered at once"}
@@ -177,6 +178,7 @@ _SAID: Mapping[Any, JsonObject] = {
     wire.KeyRequest: {"name": "ci", "scopes": ["operator"], "agents": ["agent:trader:*"], "days": 30},
     wire.KeyRotation: {"grace_seconds": 3_600},
     wire.Tenant: _TENANT,
+    wire.TenantDetails: _TENANT | {"use": {"open_runs": 17}},
     wire.Tenants: {"tenants": [{}]},
     wire.TenantRequest: {"tenant": "acme", "name": "Acme", "weight": 3},
     wire.TenantChange: {"status": "suspended"},

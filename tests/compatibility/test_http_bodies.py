@@ -24,6 +24,7 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonText
 from owlclaw_ray.domain.ledger import BreakKind, ChainBreak, ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall, ScoredMemory, ScoreParts
+from owlclaw_ray.domain.quota import Quotas, QuotaUse
 from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.schedule import (
     Backfill,
@@ -328,6 +329,8 @@ SAMPLES: dict[str, Callable[[], Any]] = {
     "verification": lambda: bodies.verification_body(VERIFIED),
     "key": lambda: bodies.key_body(KEY),
     "issued key": lambda: bodies.issued_key_body(IssuedKey(KEY, "owl_…")),
+    "quotas": lambda: bodies.quotas_body(Quotas(open_runs=500)),
+    "quota_use": lambda: bodies.quota_use_body(QuotaUse(open_runs=17)),
     "tenant": lambda: bodies.tenant_body(Tenant(TenantId("acme"), "Acme", AT, "system:local", weight=3)),
     "nodes": lambda: bodies.nodes_body(CLUSTER),
     "heads": lambda: bodies.heads_body(TENANT, [LedgerChain("keeper@host", 1042, "04ab")], AT),

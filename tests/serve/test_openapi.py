@@ -83,7 +83,7 @@ create_key                   POST   /v1/keys                                    
 rotate_key                   POST   /v1/keys/{key_id}/rotate                       KeyRotation       IssuedKey
 revoke_key                   POST   /v1/keys/{key_id}/revoke                       -                 AccessKey
 list_tenants                 GET    /v1/tenants                                    -                 Tenants
-get_tenant                   GET    /v1/tenants/{tenant}                           -                 Tenant
+get_tenant                   GET    /v1/tenants/{tenant}                           -                 TenantDetails
 create_tenant                POST   /v1/tenants                                    TenantRequest     Tenant
 update_tenant                PATCH  /v1/tenants/{tenant}                           TenantChange      Tenant
 get_liveness                 GET    /healthz                                       -                 Liveness

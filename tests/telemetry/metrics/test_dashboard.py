@@ -18,6 +18,7 @@ from owlclaw_ray.store.commands import (
     AppendLedger,
     FireSchedule,
     LedgerAppended,
+    QuotaReached,
     RunAccepted,
     RunFinished,
     ScheduleFired,
@@ -50,8 +51,9 @@ def families():
     )
     tick = Tick(FiringId("fire_1"), ScheduleId("sch_1"), NOW, TickOutcome.FIRED, NOW)
     fire = FireSchedule(ScheduleId("sch_1"), NOW, (tick,), None, None)
-    commands = (submission("run_1"), ending("run_1"), AppendLedger(records), fire)
-    outcomes = (RunAccepted(RunId("run_1"), 1, AGENT), RunFinished(), LedgerAppended(), ScheduleFired(None))
+    commands = (submission("run_1"), submission("run_2"), ending("run_1"), AppendLedger(records), fire)
+    accepted, refused = RunAccepted(RunId("run_1"), 1, AGENT), QuotaReached("open_runs", 1)
+    outcomes = (accepted, refused, RunFinished(), LedgerAppended(), ScheduleFired(None))
     counted.committed(commands, outcomes, 0.001)
     return (
         *labelled(counted.families(), "node", "a"),
