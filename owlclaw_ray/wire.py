@@ -992,8 +992,7 @@ _QuotaChange: TypeAlias = Annotated[
             "properties": {
                 name: {"anyOf": [{"type": "integer", "minimum": 0, "maximum": MAX_QUOTA}, {"type": "null"}]}
                 for name in get_args(QuotaName)
-            },
-            "additionalProperties": False,
+            }
         },
     ),
 ]

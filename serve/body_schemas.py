@@ -24,6 +24,11 @@ def _schema(shape: type) -> JsonObject:
     schema: JsonObject = orjson.loads(orjson.dumps(components[shape.__name__]).replace(rb"\\Z", b"$"))
     if not schema["required"]:
         del schema["required"]
+    for field in schema["properties"].values():
+        if (
+            "properties" in field
+        ):  # an object whose names are listed has no others, though msgspec says what others would be
+            field["additionalProperties"] = False
     return schema | {"additionalProperties": False}
 
 

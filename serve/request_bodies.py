@@ -76,9 +76,11 @@ def checked(value: JsonValue, shape: type[Body]) -> Body:
     for name, field in fields.items():
         if name in value:
             try:
-                given = value[name]
-                if given.__class__ is float and get_args(field.type)[:1] == (int,) and given.is_integer():
-                    given = int(given)  # JSON has one kind of number, and 5.0 is 5
+                given, kind = value[name], get_args(field.type)[:1]
+                if kind == (int,):
+                    given = _whole(given)
+                elif isinstance(given, dict) and get_origin(*kind or (None,)) is dict:
+                    given = {key: _whole(each) for key, each in given.items()}
                 found[name] = convert(given, field.type)
                 for check in field.checks:
                     check(found[name])
@@ -91,6 +93,11 @@ def checked(value: JsonValue, shape: type[Body]) -> Body:
     if problems:
         raise InvalidRequestError(problems)
     return cast("Body", found)
+
+
+def _whole(value: JsonValue) -> JsonValue:
+    """Return 5 for 5.0, which is the same in JSON: that has one kind of number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 @cache

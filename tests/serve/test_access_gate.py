@@ -426,7 +426,7 @@ async def test_operators_give_tenants_quotas_take_them_away_and_see_what_is_used
 
     made = await http.post("/v1/tenants", json={"tenant": "acme", "quotas": {"open_runs": 5}}, headers=admin)
     changed = await http.patch(
-        "/v1/tenants/acme", json={"quotas": {"open_runs": None, "starts_a_minute": 60}}, headers=admin
+        "/v1/tenants/acme", json={"quotas": {"open_runs": None, "starts_a_minute": 60.0}}, headers=admin
     )
     shown = await http.get("/v1/tenants/acme", headers=admin)
 
