@@ -8,10 +8,13 @@ import os
 import random
 import socket
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from typing_extensions import override
 
 from actors.keeper_client import KeeperClient
 from actors.logs import configure
@@ -26,8 +29,9 @@ from owlclaw_ray.kernel.cpu_throttle import CpuThrottle
 from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.ledger.redaction import TenantRedactors
+from owlclaw_ray.store.run_ends import RunFacts
 from owlclaw_ray.telemetry.trace_export import ExportCounts, TraceExport
-from owlclaw_ray.telemetry.tracing.api import ScoreReceiver, TraceReceiver
+from owlclaw_ray.telemetry.tracing.api import ReceiverError, ScoreReceiver, TraceReceiver
 
 if TYPE_CHECKING:
     from owlclaw_ray.store.sql.sql_store import SqlStore
@@ -42,6 +46,25 @@ _LAST_SECONDS = 3.0
 """How long a stop delivers what ended just before; the rest goes at the next start."""
 
 logger = logging.getLogger(__name__)
+
+
+class InformedReceiver(TraceReceiver):
+    """Learns before each delivery what is to be taken out of it; while nothing is delivered nobody is asked."""
+
+    def __init__(self, receiver: TraceReceiver, learn: Callable[[], Awaitable[object]]) -> None:
+        self._receiver, self._learn = receiver, learn
+
+    @override
+    async def send(self, runs: Sequence[RunFacts]) -> None:
+        try:
+            await self._learn()
+        except RetryableError as error:
+            raise ReceiverError(f"the secrets to take out are not known: {error}") from error
+        await self._receiver.send(runs)
+
+    @override
+    async def close(self) -> None:
+        await self._receiver.close()
 
 
 class ExporterActor(RemoteActor):
@@ -89,7 +112,6 @@ class ExporterActor(RemoteActor):
         if self._export is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_SECONDS):
-                    await self._informed()
                     while await self._export.step() == 0:
                         continue
         if self._receiver is not None:
@@ -103,7 +125,6 @@ class ExporterActor(RemoteActor):
         except ConfigurationError:
             self._pause = _MAX_PAUSE
             return
-        await self._informed()
         worked, waited = time.process_time(), _waited()
         pause = await export.step()
         worked, waited = time.process_time() - worked, _waited() - waited
@@ -146,7 +167,8 @@ class ExporterActor(RemoteActor):
         assert plan.tracing is not None
         await self._store_made()
         if self._receiver is None:
-            self._receiver = await asyncio.to_thread(_receiver, plan, await self._informed())
+            there = await asyncio.to_thread(_receiver, plan, await self._informed())
+            self._receiver = InformedReceiver(there, self._informed)
         if self._store is None:
             self._store = await open_existing(await asyncio.to_thread(store_url, plan.store_url))
         buffer_runs = plan.tracing.buffer_runs

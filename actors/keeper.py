@@ -113,6 +113,10 @@ class KeeperActor(RemoteActor):
         """See SecretVault.secret: for what runs the tenant's tools."""
         return await (await self._secrets()).secret(tenant, name)
 
+    async def secret_values(self) -> dict[TenantId, dict[str, str]]:
+        """Return the values of all tenants' secrets: for the exporter, which takes them out of traces."""
+        return await (await self._secrets()).values()
+
     async def begin_run_updates(self, box_id: SubscriptionId) -> None:
         """See RunUpdateSource.begin."""
         await self._news.begin(box_id)
@@ -209,10 +213,6 @@ class KeeperActor(RemoteActor):
                     self._vault = SecretVault(store, commits, keyring, redactors, SystemClock())
                     await self._vault.learn()
         return self._store, self._commits
-
-    async def secret_values(self) -> dict[TenantId, dict[str, str]]:
-        """Return the values of all tenants' secrets: for the exporter, which takes them out of traces."""
-        return await (await self._secrets()).values()
 
     async def _secrets(self) -> SecretVault:
         await self._open()

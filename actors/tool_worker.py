@@ -156,9 +156,8 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     clients = WorkerClients(plan.namespace)
     secrets = ToolSecrets(clients.secret, clock)
     configure(plan.log, secrets.hidden)
-    hide_in_output(
-        secrets.hidden
-    )  # before the application is imported: its loggers take the streams that are there then
+    # Before the application is imported: its loggers take the streams that are there then.
+    hide_in_output(secrets.hidden)
     app = application(plan.app_path, Path(plan.app_folder))
     ask = GatewayEmbeddings(plan.namespace).embed
     embedders = embedders_of(plan.embedder, ask, calls=plan.embedding, clients=clients, clock=clock, ids=RandomIds())

@@ -334,13 +334,17 @@ class QuotaReachedError(RetryableError):
 
     def __init__(self, quota: str, limit: int, retry_after: float, *, of_key: bool = False) -> None:
         self.quota, self.limit, self.retry_after, self.of_key = quota, limit, retry_after, of_key
-        if quota == "suspended":
-            super().__init__("the tenant is suspended: nothing of it is started")
-            return
-        what = {"open_runs": "run that is not over", "starts_a_minute": "start in this minute"}[quota]
-        plural = {"open_runs": "runs that are not over", "starts_a_minute": "starts in this minute"}[quota]
         who = "key" if of_key else "tenant"
-        super().__init__(f"quota reached: the {who} has {counted(limit, what, plural)} ({quota}), and may have no more")
+        match quota:
+            case "suspended":
+                why = "the tenant is suspended: nothing of it is started"
+            case "open_runs":
+                has = counted(limit, "run that is not over", "runs that are not over")
+                why = f"quota reached: the {who} has {has} (open_runs), and may have no more"
+            case _:
+                has = counted(limit, "start in this minute", "starts in this minute")
+                why = f"quota reached: the {who} has {has} ({quota}), and may have no more"
+        super().__init__(why)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_quota_reached, (self.quota, self.limit, self.retry_after, self.of_key))

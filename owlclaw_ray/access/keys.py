@@ -150,8 +150,7 @@ class AccessKeys:
     async def _changeable(self, by: Principal, key_id: KeyId) -> AccessKey:
         key = await self.key(by.tenant, key_id)
         by.require_grant(key.scopes, key.patterns)
-        if by.quota is not None and by.quota.key_id != key_id:
-            _refuse_limited(by)
+        _refuse_limited(by, key_id)
         return key
 
     async def _put(self, by: Principal, key: AccessKey, seen: AccessKey | None, what: str, **data: object) -> bool:
@@ -167,9 +166,9 @@ class AccessKeys:
                 raise StoreUnavailableError(f"the key was not stored: {other}")
 
 
-def _refuse_limited(by: Principal) -> None:
-    """Refuse who may start so many runs a minute: with another key it could start as many again, or more."""
-    if by.quota is not None:
+def _refuse_limited(by: Principal, own: KeyId | None = None) -> None:
+    """Refuse who may start so many runs a minute, unless that key is its own: with another one it could start more."""
+    if by.quota is not None and by.quota.key_id != own:
         raise AccessDeniedError(
             f"{by} has a quota (starts_a_minute), and keys that have one change no keys but themselves"
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from owlclaw_ray.domain.budget import BudgetUse
+from owlclaw_ray.domain.budget import BudgetUse, minute_of
 from owlclaw_ray.domain.ledger import access_record
 from owlclaw_ray.domain.principal import Principal, check_name, parse_tenant
 from owlclaw_ray.domain.quota import (
@@ -81,7 +81,7 @@ class Tenants:
         budget = model_tokens_budget(quotas)
         accounts = {
             OPEN_RUNS: None if quotas.open_runs is None else open_runs_account(tenant.tenant),
-            STARTS_A_MINUTE: None if quotas.starts_a_minute is None else starts_account(tenant.tenant, now),
+            STARTS_A_MINUTE: None if quotas.starts_a_minute is None else starts_account(tenant.tenant, minute_of(now)),
             MODEL_TOKENS_A_MINUTE: None if budget is None else budget.account(tenant.tenant, "", budget.window(now)),
         }
         asked = {name: account for name, account in accounts.items() if account is not None}

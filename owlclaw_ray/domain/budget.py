@@ -74,8 +74,7 @@ class Budget(Struct, frozen=True):
         if self.period is BudgetPeriod.TOTAL:
             return BudgetWindow("", None)
         if self.period is BudgetPeriod.MINUTE:
-            minute = now.astimezone(UTC).replace(second=0, microsecond=0)
-            return BudgetWindow(f"{minute:%Y-%m-%dT%H:%M}", minute + timedelta(minutes=1))
+            return minute_of(now)
         from zoneinfo import ZoneInfo
 
         zone = ZoneInfo(self.zone)
@@ -112,6 +111,12 @@ class BudgetUse(Struct, frozen=True):
     used: int
     reserved: int
     """By calls that are under way."""
+
+
+def minute_of(at: datetime) -> BudgetWindow:
+    """Return the minute of the clock that holds this moment."""
+    minute = at.astimezone(UTC).replace(second=0, microsecond=0)
+    return BudgetWindow(f"{minute:%Y-%m-%dT%H:%M}", minute + timedelta(minutes=1))
 
 
 def _midnight(day: date, zone: tzinfo) -> datetime:

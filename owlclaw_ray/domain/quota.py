@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from owlclaw_ray.domain.budget import Budget, BudgetPeriod, BudgetScope, BudgetUnit
+from owlclaw_ray.domain.budget import Budget, BudgetPeriod, BudgetScope, BudgetUnit, BudgetWindow
 from owlclaw_ray.ids import KeyId, TenantId
 
 MAX_QUOTA = 10**12
 OPEN_RUNS = "open_runs"
 STARTS_A_MINUTE = "starts_a_minute"
 MODEL_TOKENS_A_MINUTE = "model_tokens_a_minute"
-
-
 SUSPENDED = "suspended"
 """Stands in the place of a quota where nothing of a tenant is started because it is suspended."""
 
@@ -59,29 +56,19 @@ class QuotaUse(Struct, frozen=True):
     model_tokens_a_minute: int | None = None
 
 
-def minute_of(at: datetime) -> datetime:
-    """Return when the minute of the clock begins that holds this moment."""
-    return at.astimezone(UTC).replace(second=0, microsecond=0)
-
-
-def minute_after(at: datetime) -> datetime:
-    """Return when the minute of the clock after that moment begins: then there are starts and tokens again."""
-    return minute_of(at) + timedelta(minutes=1)
-
-
 def open_runs_account(tenant: TenantId) -> str:
     """Return the account of a tenant's runs that are not over."""
     return f"quota.{OPEN_RUNS}@{quote(tenant, safe='')}"
 
 
-def starts_account(tenant: TenantId, at: datetime) -> str:
-    """Return the account of the runs of a tenant that are accepted in the minute of that moment."""
-    return f"quota.{STARTS_A_MINUTE}.{minute_of(at):%Y-%m-%dT%H:%M}@{quote(tenant, safe='')}"
+def starts_account(tenant: TenantId, minute: BudgetWindow) -> str:
+    """Return the account of the runs of a tenant that are accepted in that minute."""
+    return f"quota.{STARTS_A_MINUTE}.{minute.key}@{quote(tenant, safe='')}"
 
 
-def key_starts_account(key_id: KeyId, at: datetime) -> str:
-    """Return the account of the runs that a key starts in the minute of that moment."""
-    return f"quota.{STARTS_A_MINUTE}.{minute_of(at):%Y-%m-%dT%H:%M}@key:{quote(key_id, safe='')}"
+def key_starts_account(key_id: KeyId, minute: BudgetWindow) -> str:
+    """Return the account of the runs that a key starts in that minute."""
+    return f"quota.{STARTS_A_MINUTE}.{minute.key}@key:{quote(key_id, safe='')}"
 
 
 def model_tokens_budget(quotas: Quotas) -> Budget | None:

@@ -213,12 +213,14 @@ class RunBudgets:
     ) -> tuple[Windows, BudgetReserved]:
         """Reserve of all accounts what the call may use, once the tenant has tokens of the minute; quotas may change meanwhile."""
         self._asked, waiting = None, False
-        tokens, reply = _prompt_tokens(request), request.model.max_tokens or _REPLY
+        tokens, reply = -1, request.model.max_tokens or _REPLY
         try:
             while True:
                 windows = self._accounts.windows((*self._of_models, *await self._of_tenant()))
                 if not windows:
                     return windows, BudgetReserved(())
+                if tokens < 0 and any(each.unit is not BudgetUnit.CALLS for each, _ in windows):
+                    tokens = _prompt_tokens(request)
                 amounts = [amount_expected(budget, tokens, reply, price) for budget, _ in windows]
                 asked, answer = await self._reserve(request.request_id, windows, amounts)
                 if isinstance(answer, BudgetReserved):

@@ -7,8 +7,8 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.budget import BudgetUse
-from owlclaw_ray.domain.quota import KeyQuota, Quotas, minute_after, open_runs_account, starts_account
+from owlclaw_ray.domain.budget import BudgetUse, minute_of
+from owlclaw_ray.domain.quota import KeyQuota, Quotas, open_runs_account, starts_account
 from owlclaw_ray.domain.schedule import TickOutcome
 from owlclaw_ray.domain.tenant import Tenant, TenantStatus
 from owlclaw_ray.domain.trigger import BusyPolicy
@@ -69,11 +69,13 @@ class QuotaContract:
         later = [*await store.apply([start(number, at=NOW + MINUTE) for number in range(20, 40)])]
 
         assert (accepted(first), accepted(second), accepted(later)) == (7, 3, 10)
-        assert second[-1] == QuotaReached("starts_a_minute", 10, minute_after(NOW))
-        uses = await store.read(BudgetUses((starts_account(ACME, NOW), starts_account(ACME, NOW + MINUTE), "none")))
+        assert second[-1] == QuotaReached("starts_a_minute", 10, minute_of(NOW).ends_at)
+        uses = await store.read(
+            BudgetUses((starts_account(ACME, minute_of(NOW)), starts_account(ACME, minute_of(NOW + MINUTE)), "none"))
+        )
         assert {each.account: each.used for each in uses} == {
-            starts_account(ACME, NOW): 10,
-            starts_account(ACME, NOW + MINUTE): 10,
+            starts_account(ACME, minute_of(NOW)): 10,
+            starts_account(ACME, minute_of(NOW + MINUTE)): 10,
         }
 
     async def test_a_run_that_is_submitted_again_counts_once_and_is_not_refused(self, store: Store) -> None:
@@ -131,7 +133,7 @@ class QuotaContract:
         others = [*await store.apply([start(number, agent) for number in range(4, 6)])]
 
         assert (accepted(outcomes), accepted(others)) == (2, 2)
-        assert outcomes[-1] == QuotaReached("starts_a_minute", 2, minute_after(NOW), of_key=True)
+        assert outcomes[-1] == QuotaReached("starts_a_minute", 2, minute_of(NOW).ends_at, of_key=True)
 
     async def test_a_time_that_is_due_and_finds_a_quota_reached_is_skipped_and_says_so(self, store: Store) -> None:
         await one(store, tenant(Quotas(open_runs=1)))

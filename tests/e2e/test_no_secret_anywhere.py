@@ -20,6 +20,9 @@ import logging
 
 from owlclaw_ray import OwlClaw, ToolContext
 
+own = logging.getLogger("own")
+own.addHandler(logging.StreamHandler())  # as many applications do at their import: it keeps the stream that is there
+
 app = OwlClaw("trial")
 
 
@@ -28,6 +31,7 @@ def tell(context: ToolContext) -> str:
     '''Tell the secret in every way that a handler has.'''
     secret = context.secret("CRM")
     logging.getLogger("shop").warning("logged in with %s", secret)
+    own.warning("logged in with %s", secret)
     print(f"printed {secret}")
     return f"returned {secret}"
 

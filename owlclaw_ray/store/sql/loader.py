@@ -17,12 +17,12 @@ from sqlalchemy import Connection, Integer, Label, Select, bindparam, func, lite
 
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.journal import EntryKind
-from owlclaw_ray.domain.quota import Quotas, minute_after, open_runs_account, starts_account
+from owlclaw_ray.domain.quota import Quotas, open_runs_account, starts_account
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tenant import TenantStatus
 from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.store.commands import ClusterLease
-from owlclaw_ray.store.sql.codec import agent_key, agent_of, dump, from_micros, load, to_micros
+from owlclaw_ray.store.sql.codec import agent_key, agent_of, dump, from_micros, load, optional_micros
 from owlclaw_ray.store.sql.dialects import Dialect
 from owlclaw_ray.store.sql.row_codecs import (
     APPROVALS,
@@ -79,7 +79,7 @@ from owlclaw_ray.store.sql.working_set import (
     WorkingSet,
 )
 
-NO_QUOTAS = "{}"
+_WITHOUT_QUOTAS = "{}"
 _NOBODY = {"id": LEASE_ROW, "cluster": "", "generation": 0, "beats": 0}
 _KNOWN_AGENTS = 65_536
 _NEW_STATE = dump(AgentState())
@@ -351,8 +351,8 @@ class Loader:
             if quotas.open_runs is not None:
                 needs.accounts[open_runs_account(tenant)] = None
             if quotas.starts_a_minute is not None:
-                for at in needs.starts[tenant]:
-                    needs.accounts[starts_account(tenant, at)] = to_micros(minute_after(at))
+                for minute in needs.starts[tenant]:
+                    needs.accounts[starts_account(tenant, minute)] = optional_micros(minute.ends_at)
 
     def _load_budgets(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
         rows = partial(self._rows, connection)
@@ -386,7 +386,7 @@ class Loader:
 
 def _terms(dialect: Dialect) -> Select[str, str, str]:
     """Return what reads the status and quotas of those tenants that are not as all are."""
-    unusual = (tenants.c.quotas != NO_QUOTAS) | (tenants.c.status != TenantStatus.ACTIVE.value)
+    unusual = (tenants.c.quotas != _WITHOUT_QUOTAS) | (tenants.c.status != TenantStatus.ACTIVE.value)
     found = select(tenants.c.tenant, tenants.c.status, tenants.c.quotas)
     return found.where(dialect.among(tenants.c.tenant, "ids"), unusual)
 

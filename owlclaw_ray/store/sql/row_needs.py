@@ -9,6 +9,7 @@ from datetime import datetime
 from msgspec import Struct, field
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.budget import BudgetWindow
 from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.store.sql.codec import agent_key, to_micros
 
@@ -37,8 +38,8 @@ class RowNeeds(Struct):
     """The epochs under which runs of each agent are claimed."""
     keys: set[str] = field(default_factory=set)
     submissions: int = 0
-    starts: dict[str, set[datetime]] = field(default_factory=dict)
-    """Tenants whose quotas are asked for, and when runs of theirs are submitted."""
+    starts: dict[str, set[BudgetWindow]] = field(default_factory=dict)
+    """Tenants whose quotas are asked for, and the minutes in which runs of theirs are submitted."""
     claims_agents: bool = False
     """Whether agents or runs are claimed, which is for the cluster that holds the lease."""
     changes_lease: bool = False

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
+from owlclaw_ray.domain.budget import minute_of
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
@@ -16,8 +17,6 @@ from owlclaw_ray.domain.quota import (
     STARTS_A_MINUTE,
     SUSPENDED,
     key_starts_account,
-    minute_after,
-    minute_of,
     open_runs_account,
     starts_account,
 )
@@ -63,8 +62,8 @@ def need_submission(needs: RowNeeds, command: SubmitRun) -> None:
     if command.agent.tenant != DEFAULT_TENANT:
         needs.starts.setdefault(command.agent.tenant, set()).add(minute_of(command.at))
     if command.quota is not None:
-        account = key_starts_account(command.quota.key_id, command.at)
-        needs.accounts[account] = to_micros(minute_after(command.at))
+        minute = minute_of(command.at)
+        needs.accounts[key_starts_account(command.quota.key_id, minute)] = optional_micros(minute.ends_at)
     if command.idempotency is not None:
         needs.keys.add(tenant_key(command.agent.tenant, command.idempotency.key))
     if command.queue_limit is not None:
@@ -107,32 +106,36 @@ def submit_run(store: WorkingSet, command: SubmitRun) -> Submitted:
 
 def _reached(store: WorkingSet, command: SubmitRun) -> QuotaReached | None:
     """Return the quota that one more run would exceed."""
-    tenant, at = command.agent.tenant, command.at
+    tenant = command.agent.tenant
     if tenant in store.suspended:
         return QuotaReached(SUSPENDED, 0)
     quotas, of_key = store.quotas.get(tenant, NO_QUOTAS), command.quota
+    if quotas == NO_QUOTAS and of_key is None:
+        return None
+    minute = minute_of(command.at)
     if quotas.open_runs is not None and store.accounts[open_runs_account(tenant)].reserved >= quotas.open_runs:
         return QuotaReached(OPEN_RUNS, quotas.open_runs)
-    starts, until = quotas.starts_a_minute, minute_after(at)
-    if starts is not None and store.accounts[starts_account(tenant, at)].used >= starts:
-        return QuotaReached(STARTS_A_MINUTE, starts, until)
-    if of_key is not None and store.accounts[key_starts_account(of_key.key_id, at)].used >= of_key.starts_a_minute:
-        return QuotaReached(STARTS_A_MINUTE, of_key.starts_a_minute, until, of_key=True)
+    starts = quotas.starts_a_minute
+    if starts is not None and store.accounts[starts_account(tenant, minute)].used >= starts:
+        return QuotaReached(STARTS_A_MINUTE, starts, minute.ends_at)
+    if of_key is not None and store.accounts[key_starts_account(of_key.key_id, minute)].used >= of_key.starts_a_minute:
+        return QuotaReached(STARTS_A_MINUTE, of_key.starts_a_minute, minute.ends_at, of_key=True)
     return None
 
 
 def _count(store: WorkingSet, run: RunRow, command: SubmitRun) -> None:
     """Count a new run for the quotas that there are."""
-    tenant, at = command.agent.tenant, command.at
+    tenant, at = command.agent.tenant, to_micros(command.at)
     quotas = store.quotas.get(tenant, NO_QUOTAS)
-    if quotas != NO_QUOTAS or command.quota is not None:
-        store.reserved_at = max(to_micros(at), store.reserved_at)
+    if quotas == NO_QUOTAS and command.quota is None:
+        return
+    store.reserved_at, minute = max(at, store.reserved_at), minute_of(command.at)
     if quotas.open_runs is not None:
-        store.reserve(run, f"open.{run.run_id}", {open_runs_account(tenant): 1}, to_micros(at))
+        store.reserve(run, f"open.{run.run_id}", {open_runs_account(tenant): 1}, at)
     if quotas.starts_a_minute is not None:
-        store.charge({starts_account(tenant, at): 1})
+        store.charge({starts_account(tenant, minute): 1})
     if command.quota is not None:
-        store.charge({key_starts_account(command.quota.key_id, at): 1})
+        store.charge({key_starts_account(command.quota.key_id, minute): 1})
 
 
 def _answered_before(store: WorkingSet, command: SubmitRun) -> RunAccepted | IdempotencyConflict | None:
