@@ -145,4 +145,4 @@ class Backfill(Struct, frozen=True):
     known: int
     """Due times that have a run already."""
     refused: int
-    """Due times without a run, because the agent's queue is full; asking again later makes it good."""
+    """Due times without a run, because the agent's queue is full or a quota is reached; asking again later makes it good."""

@@ -31,7 +31,7 @@ def host_services(
     tools: Sequence[ToolDefinition],
     *,
     models: Models,
-    quotas: Callable[[TenantId], Awaitable[Quotas]] | None = None,
+    quotas: Callable[[TenantId], Awaitable[Quotas]],
     runner: ToolRunner,
     tokens: TokenCounter,
     limits: Sequence[ProviderLimits],

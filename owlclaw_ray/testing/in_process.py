@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from msgspec.structs import replace
 from typing_extensions import override
 
+from owlclaw_ray.access.tenant_terms import TenantTerms
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.definitions.api import Definitions, NamedDefinitions
 from owlclaw_ray.definitions.defaults import Defaults
@@ -654,6 +655,7 @@ async def in_process_runtime(
     services, servers = host_services(
         tools,
         models=gateway,
+        quotas=TenantTerms(store, clock).quotas,
         runner=LocalTools(executor),
         tokens=tokens,
         limits=model_limits,

@@ -5,6 +5,7 @@ import pytest
 from owlclaw_ray.access.tenant_terms import FRESH_SECONDS, TenantTerms
 from owlclaw_ray.access.tenants import TenantChange
 from owlclaw_ray.domain.principal import LOCAL
+from owlclaw_ray.domain.quota import NO_QUOTAS, Quotas
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 from owlclaw_ray.store.queries import TenantPage
@@ -40,6 +41,18 @@ async def test_a_weight_that_is_changed_counts_after_a_few_seconds(world):
     await world.clock.settle()
 
     assert world.terms.weight(ACME) == 5.0
+
+
+async def test_quotas_are_read_before_they_are_first_told_and_again_after_a_few_seconds(world):
+    await world.tenants.create(LOCAL, "acme", quotas=Quotas(open_runs=3))
+    assert await world.terms.quotas(ACME) == Quotas(open_runs=3)
+    assert await world.terms.quotas(OTHER) == await world.terms.quotas(DEFAULT_TENANT) == NO_QUOTAS
+
+    await world.tenants.change(LOCAL, ACME, TenantChange(quotas={"open_runs": 5}))
+    assert await world.terms.quotas(ACME) == Quotas(open_runs=3)
+    await world.clock.advance(FRESH_SECONDS)
+
+    assert await world.terms.quotas(ACME) == Quotas(open_runs=5)
 
 
 async def test_the_default_tenant_alone_costs_no_reads_and_others_one_in_a_few_seconds(world):

@@ -23,16 +23,29 @@ from tests.contracts.store_commands import AGENT, NOW, submission
 
 
 class Keeper(SteeredActors):
-    """One that has made its store, and knows the secret of a tenant."""
+    """One that has made its store, and knows the secrets of a tenant."""
+
+    def __init__(self):
+        super().__init__()
+        self.secrets = {"CRM": "correct-horse"}
 
     def answer(self, part, method, *arguments):
-        return {AGENT.tenant: {"CRM": "correct-horse"}} if method == "secret_values" else True
+        if method != "secret_values":
+            return True
+        if self.secrets is None:
+            raise RuntimeUnavailableError("the keeper is being restarted")
+        return {AGENT.tenant: self.secrets}
 
 
 @pytest.fixture
-def exporter(tmp_path, monkeypatch, store, store_url):
+def keeper():
+    return Keeper()
+
+
+@pytest.fixture
+def exporter(tmp_path, monkeypatch, store, store_url, keeper):
     monkeypatch.setattr("actors.exporter.configure", lambda _: None)
-    monkeypatch.setattr("actors.exporter.NamedActor", Keeper().named_actor)
+    monkeypatch.setattr("actors.exporter.NamedActor", keeper.named_actor)
     monkeypatch.setattr("actors.exporter._lower_priority", lambda: None)
 
     monkeypatch.setattr("actors.exporter.KeeperClient", lambda _: store)
@@ -93,6 +106,29 @@ async def test_a_node_that_has_the_keys_exports_what_ends(exporter, store):
         await asyncio.to_thread(receiver.wait_for, lambda spans: len(spans) == 1)
     assert receiver.batches[0].headers["authorization"] == "Bearer k-1"
     assert "log in with [redacted:CRM]" in repr(receiver.spans)
+
+
+async def test_a_secret_that_is_set_later_does_not_leave_and_nothing_does_while_nobody_knows_the_secrets(
+    exporter, store, keeper
+):
+    async def end(number):
+        said = submission(f"run_{number}", payload="log in with battery-staple")
+        await store.apply([said, CancelRun(AGENT.tenant, RunId(f"run_{number}"), NOW)])
+
+    with OtlpServer() as receiver:
+        options = TracingOptions(Destination.OTLP, f"{receiver.url}/v1/traces")
+        actor = exporter(options, {})
+        await actor.ready()
+        keeper.secrets = None
+        await end(1)
+        assert await actor._export.step() > 0
+        assert receiver.batches == []
+        assert actor._export.counts.failures
+
+        keeper.secrets = {"CRM": "correct-horse", "ERP": "battery-staple"}
+        await actor.stop()
+
+    assert "log in with [redacted:ERP]" in repr(receiver.spans)
 
 
 async def test_what_ends_while_the_exporter_moves_to_another_node_is_exported_there_once(exporter, store, tmp_path):

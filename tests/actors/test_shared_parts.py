@@ -140,6 +140,20 @@ async def test_parts_stay_on_a_node_whose_keeper_was_held_up_for_a_moment(ray, e
     assert (homes(ray), ray.made) == ({THERE}, 2)
 
 
+async def test_two_looks_count_only_in_a_row(ray, elsewhere):
+    await ray.pass_time(elsewhere, 10)
+    ray.cut = {THERE}
+    await ray.pass_time(elsewhere, MOVE_SECONDS)  # the last look of it finds the node cut
+    ray.away = {HERE}
+    await ray.pass_time(elsewhere, 0.4)  # at the next look nobody says how this node is
+    ray.away = set()
+    await ray.pass_time(elsewhere, 0.4)
+
+    assert (homes(ray), ray.made) == ({THERE}, 2)
+    await ray.pass_time(elsewhere, 0.4)
+    assert homes(ray) == {HERE}
+
+
 async def test_parts_stay_where_they_are_while_nobody_reaches_the_store(ray, elsewhere):
     await ray.pass_time(elsewhere, 10)
     ray.cut = {HERE, THERE}

@@ -8,10 +8,11 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import BudgetUse, minute_of
-from owlclaw_ray.domain.quota import KeyQuota, Quotas, open_runs_account, starts_account
+from owlclaw_ray.domain.quota import KeyQuota, Quotas, key_starts_account, open_runs_account, starts_account
 from owlclaw_ray.domain.schedule import TickOutcome
 from owlclaw_ray.domain.tenant import Tenant, TenantStatus
 from owlclaw_ray.domain.trigger import BusyPolicy
+from owlclaw_ray.domain.webhook import DeliveryStatus
 from owlclaw_ray.ids import ActivationId, KeyId, RunId, ScheduleId, TenantId
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import (
@@ -19,13 +20,16 @@ from owlclaw_ray.store.commands import (
     AgentActivated,
     BackfillTick,
     CancelRun,
+    CancelSchedule,
     ClaimRun,
     CreateSchedule,
+    DeliveryStored,
     FireSchedule,
     NothingQueued,
     Outcome,
     PutTenant,
     QuotaReached,
+    ReceiveDelivery,
     RunAccepted,
     RunFinished,
     SubmitRun,
@@ -33,6 +37,7 @@ from owlclaw_ray.store.commands import (
 from owlclaw_ray.store.queries import AgentsWithWork, BudgetUses, TicksOfSchedule
 from tests.contracts.store_commands import NOW, activation, claimed, ending, one, submission
 from tests.contracts.store_schedule_contract import DUE, backfilling, firing, schedule
+from tests.contracts.store_webhook_contract import delivery
 
 ACME, OTHER = TenantId("acme"), TenantId("other")
 CLERK = AgentRef.parse("clerk", ACME)
@@ -108,6 +113,38 @@ class QuotaContract:
 
         assert await one(store, start(5)) == QuotaReached("open_runs", 2)
         assert await store.read(BudgetUses((open_runs_account(ACME),))) == [BudgetUse(open_runs_account(ACME), 0, 2)]
+
+    async def test_runs_that_a_cancelled_schedule_ends_give_their_places_back(self, store: Store) -> None:
+        await one(store, tenant(Quotas(open_runs=2)))
+        await one(store, CreateSchedule(schedule("sch_1", CLERK), 9))
+        fired = firing("sch_1", DUE, DUE + timedelta(minutes=5))
+        assert fired.run is not None
+        await one(store, replace(fired, run=replace(fired.run, agent=CLERK)))
+        assert await store.read(BudgetUses((open_runs_account(ACME),))) == [BudgetUse(open_runs_account(ACME), 0, 1)]
+
+        await one(store, CancelSchedule(CLERK, ScheduleId("sch_1"), NOW))
+
+        assert await store.read(BudgetUses((open_runs_account(ACME),))) == [BudgetUse(open_runs_account(ACME), 0, 0)]
+
+    async def test_a_webhook_that_finds_a_quota_reached_is_kept_as_refused(self, store: Store) -> None:
+        await one(store, tenant(Quotas(open_runs=0)))
+        arrived = replace(delivery("1"), tenant=ACME, agent=CLERK)
+
+        stored = await one(store, ReceiveDelivery(arrived, start(1)))
+
+        assert isinstance(stored, DeliveryStored)
+        assert (stored.delivery.status, stored.submitted) == (DeliveryStatus.REFUSED, QuotaReached("open_runs", 0))
+        assert stored.delivery.reason.startswith("quota reached: the tenant has 0 runs that are not over (open_runs)")
+
+    async def test_minutes_that_are_long_over_leave_nothing_behind(self, store: Store) -> None:
+        key, agent = KeyQuota(KeyId("4fT0aQ1z"), 2), AgentRef.parse("clerk")
+        minutes = [NOW + number * timedelta(days=1) for number in range(600)]
+
+        for at in range(0, 600, 100):
+            await store.apply([start(n, agent, quota=key, at=minutes[n]) for n in range(at, at + 100)])
+
+        accounts = tuple(key_starts_account(key.key_id, minute_of(at)) for at in minutes)
+        assert len(await store.read(BudgetUses(accounts))) < 200
 
     async def test_runs_that_are_submitted_and_end_in_one_batch_leave_nothing_behind(self, store: Store) -> None:
         await one(store, tenant(Quotas(open_runs=1)))

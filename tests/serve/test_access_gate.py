@@ -458,8 +458,13 @@ async def test_a_key_with_a_quota_starts_runs_under_it_and_changes_no_keys_but_i
     ]
     rotated = await http.post(f"/v1/keys/{key['about']['key_id']}/rotate", json={}, headers=theirs)
 
+    once = {"Idempotency-Key": "order-17"}
+    first = await http.post("/v1/agents/assistant/triggers", json={"focus": "17"}, headers=admin | once)
+    again = await http.post("/v1/agents/assistant/triggers", json={"focus": "17"}, headers=theirs | once)
+    assert (again.status_code, again.json()["run_id"]) == (202, first.json()["run_id"])
+
     quota = KeyQuota(key["about"]["key_id"], 7)
-    assert [each.quota for each in runtime.admissions] == [quota, quota, None]
+    assert [each.quota for each in runtime.admissions] == [quota, quota, None, None]
     assert [each.status_code for each in refused] == [403] * 4
     assert "starts_a_minute" in refused[0].text
     assert rotated.json()["about"]["starts_a_minute"] == 7

@@ -13,10 +13,11 @@ from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.embedding import EmbeddedCall, EmbeddingPurpose
 from owlclaw_ray.domain.entries import embedding_record
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, Tick, TickOutcome
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
-from owlclaw_ray.ids import DeliveryId, FiringId, RecordId, RunId, ScheduleId
+from owlclaw_ray.ids import DeliveryId, FiringId, KeyId, RecordId, RunId, ScheduleId
 from owlclaw_ray.store.commands import (
     AppendLedger,
     CancelRun,
@@ -109,6 +110,16 @@ async def test_a_write_of_an_activation_that_lost_its_agent_is_a_fencing_rejecti
 
     assert found()["owlclaw_fencing_rejections_total",] == 1
     assert ("owlclaw_runs_ended_total", "completed") not in found()
+
+
+async def test_runs_that_are_refused_for_a_quota_are_counted_by_quota(counted):
+    commits, found = counted
+    limited = [replace(submission(f"run_{number}"), quota=KeyQuota(KeyId("key1"), 1)) for number in range(3)]
+    delivery = Delivery(DeliveryId("d"), AGENT.tenant, "shop", "r", NOW, DeliveryStatus.TRIGGERED, agent=AGENT)
+    await commits.apply([*limited[:2], ReceiveDelivery(delivery, limited[2])])
+
+    assert found()["owlclaw_quota_refusals_total", "starts_a_minute"] == 2
+    assert found()["owlclaw_triggers_total", "api"] == 1
 
 
 async def test_a_queued_run_that_is_cancelled_is_counted_once(counted):

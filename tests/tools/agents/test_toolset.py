@@ -16,7 +16,7 @@ from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.errors import ToolArgumentsError
 from owlclaw_ray.ids import AgentId, RunId
 from owlclaw_ray.runs.tool_dispatch import CallLane, lane_of
-from owlclaw_ray.store.commands import QueueFull, RunAccepted, TaskChanged, TaskStored
+from owlclaw_ray.store.commands import QueueFull, QuotaReached, RunAccepted, TaskChanged, TaskStored
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView
@@ -168,6 +168,15 @@ def test_an_agent_with_too_many_assignments_is_given_no_more(tools, fakes):
     fakes.answer = QueueFull(100)
 
     with pytest.raises(ToolFailureError, match="100 assignments") as refused:
+        start(tools)
+
+    assert (refused.value.type, refused.value.retryable) == ("limit_reached", True)
+
+
+def test_an_agent_whose_tenant_has_all_the_runs_that_it_may_have_starts_none_and_is_told_why(tools, fakes):
+    fakes.answer = QuotaReached("open_runs", 5)
+
+    with pytest.raises(ToolFailureError, match="the tenant has 5 runs that are not over") as refused:
         start(tools)
 
     assert (refused.value.type, refused.value.retryable) == ("limit_reached", True)
