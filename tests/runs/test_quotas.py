@@ -14,7 +14,8 @@ from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.errors import QuotaReachedError
 from owlclaw_ray.ids import ScheduleId, TenantId
-from owlclaw_ray.store.commands import CreateSchedule, PutTenant
+from owlclaw_ray.runtime.api import TriggerRequest
+from owlclaw_ray.store.commands import CreateSchedule, PutTenant, SubmitRun
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.runs.test_runs import api
@@ -90,6 +91,27 @@ async def test_a_repetition_is_answered_with_its_run_however_full_the_quota_is(r
             assert (again.run_id, again.duplicate) == (first.run_id, True)
         gate.set()
         await runtime.outcome(first)
+
+
+async def test_a_flood_that_is_refused_asks_the_store_once_in_a_few_seconds(running, clock, monkeypatch):
+    async with running(Quotas(starts_a_minute=1), Model(lambda _: says("done"))) as runtime:
+        await runtime.outcome(await runtime.submit(WATCH, api()))
+        asked, apply = [], runtime._store.apply
+
+        async def counted(commands):
+            asked.extend(each for each in commands if isinstance(each, SubmitRun))
+            return await apply(commands)
+
+        monkeypatch.setattr(runtime._store, "apply", counted)
+        for _ in range(2):
+            refused = await runtime.submit_all([TriggerRequest(WATCH, api()) for _ in range(10)])
+            for _ in range(50):
+                with pytest.raises(QuotaReachedError, match="1 start in this minute"):
+                    await runtime.submit(WATCH, api())
+            assert all(isinstance(each, QuotaReachedError) for each in refused)
+            await clock.advance(5)
+
+    assert len(asked) == 20, "each batch was on its way before the first refusal came"
 
 
 async def test_a_backfill_says_how_many_times_a_quota_refused(running, clock):
