@@ -14,6 +14,9 @@ from owlclaw_ray.store.sql.older_clusters import Beats, require_no_older_cluster
 _TABLE = "schema_compatibility"
 _LOCK = 0x6F776C636C6177
 """The advisory lock under which PostgreSQL databases are migrated."""
+_WAIT_SECONDS = 50
+"""How long another migration is waited for, and how long this one may think between two statements: to import and to build revisions
+takes longer than the sessions' limits of other transactions, see databases.py."""
 
 
 class NewerSchemaError(Exception):
@@ -34,7 +37,7 @@ def migrate(connection: Connection, still: Beats | None = None) -> list[str]:
     PostgreSQL it takes an advisory lock. Alembic is imported only if there is something to do.
     """
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        _lock(connection)
     revision = revision_of(connection)
     if revision is not None and revision < FIRST:
         raise OldSchemaError(revision)
@@ -47,6 +50,14 @@ def migrate(connection: Connection, still: Beats | None = None) -> list[str]:
         _upgrade(connection)
         _note_oldest(connection)
     return restore_guards(connection)
+
+
+def _lock(connection: Connection) -> None:
+    """Wait until no other session migrates; locks of tables are waited for as briefly as ever, for a waiting change of a table stops all."""
+    connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{_WAIT_SECONDS}s'")
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_WAIT_SECONDS}s'")
+    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    connection.exec_driver_sql("SET LOCAL lock_timeout TO DEFAULT")
 
 
 def revision_of(connection: Connection) -> str | None:

@@ -14,6 +14,7 @@ from sqlalchemy import create_engine
 from owlclaw_ray.errors import ConfigurationError, StoreUnavailableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.store.queries import AgentsWithWork, RunById
+from owlclaw_ray.store.sql import databases, migrator
 from owlclaw_ray.store.sql.factory import open_existing, open_store
 from owlclaw_ray.store.sql.migrations import HEAD
 from owlclaw_ray.store.sql.migrator import revision_of
@@ -100,6 +101,28 @@ async def test_many_may_open_a_new_database_at_once(postgres_url, postgres_serve
 
     for store in stores:
         await store.close()
+
+
+@pytest.mark.postgres
+async def test_a_migration_of_somebody_else_is_waited_for_longer_than_rows_are(postgres_url, monkeypatch):
+    import asyncpg
+
+    monkeypatch.setitem(databases._POSTGRESQL_SETTINGS, "lock_timeout", "20")
+    other = await asyncpg.connect(postgres_url)
+    await other.execute(f"SELECT pg_advisory_lock({migrator._LOCK})")
+
+    opening = asyncio.create_task(open_store(postgres_url, writer="keeper"))
+    while not opening.done() and not await other.fetchval(
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    ):
+        await asyncio.sleep(0)
+    await other.execute("SELECT pg_sleep(0.05)")
+    await other.execute(f"SELECT pg_advisory_unlock({migrator._LOCK})")
+
+    store = await opening
+    assert await store.read(AgentsWithWork()) == []
+    await store.close()
+    await other.close()
 
 
 async def test_an_up_to_date_store_opens_without_alembic(tmp_path):
