@@ -53,7 +53,7 @@ def migrate(connection: Connection, still: Beats | None = None) -> list[str]:
 
 
 def _lock(connection: Connection) -> None:
-    """Wait until no other session migrates; locks of tables are waited for as briefly as ever, for a waiting change of a table stops all."""
+    """Wait until no other session migrates; for tables as briefly as ever: a change of a table that waits stops everybody."""
     connection.exec_driver_sql(f"SET LOCAL idle_in_transaction_session_timeout = '{_WAIT_SECONDS}s'")
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_WAIT_SECONDS}s'")
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
