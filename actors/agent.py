@@ -25,6 +25,7 @@ from actors.remote_actor import RemoteActor
 from actors.secrets import shed
 from actors.tool_task import TaskToolRunner
 from owlclaw_ray.access.tenant_terms import TenantTerms
+from owlclaw_ray.definitions.api import plain_name
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
@@ -65,10 +66,13 @@ class RemoteDefinitions:
         return await asyncio.shield(question)
 
     def forget(self, name: str) -> None:
-        """Ask for the definition again before it is used again: what is known, and what is being asked, is out of date."""
-        self._questions.pop(name, None)
-        if name in self._known:
-            self._known[name] = (self._known[name][0], -math.inf)
+        """Ask for the definition again before it is used again, for any tenant: what is known, and what is being asked, is out of date."""
+        plain = plain_name(name)
+        for each in [each for each in self._questions if plain_name(each) == plain]:
+            del self._questions[each]
+        for each, (known, _) in self._known.items():
+            if plain_name(each) == plain:
+                self._known[each] = (known, -math.inf)
 
     def _answered(self, name: str, question: asyncio.Task[AgentDefinition]) -> None:
         if self._questions.get(name) is question:
@@ -76,16 +80,18 @@ class RemoteDefinitions:
 
     async def _ask(self, name: str, known: AgentDefinition | None) -> AgentDefinition:
         asked = self._clock.monotonic()
+        shared, _ = self._known.get(plain_name(name), (None, 0.0))
+        like = known or shared  # what a tenant has not of its own is the shared one, which need not be here twice
         while True:
             try:
                 async with asyncio.timeout(_ANSWER_SECONDS):
-                    changed = await self._directory.call.definition(name, known.version if known else "")
+                    changed = await self._directory.call.definition(name, like.version if like else "")
             except (RuntimeUnavailableError, TimeoutError):
                 if known is not None:
                     return known
                 await self._clock.sleep(_PAUSE)
                 continue
-            current = cast("AgentDefinition", changed or known)
+            current = cast("AgentDefinition", changed or like)
             if self._questions.get(name) is asyncio.current_task():
                 self._known[name] = (current, asked)
             return current

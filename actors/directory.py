@@ -23,7 +23,7 @@ from owlclaw_ray.access.tenant_terms import TenantTerms
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
 from owlclaw_ray.domain.node import LeaseView
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError, UserError
-from owlclaw_ray.ids import RunId
+from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.kernel.file_threads import in_file_thread
 from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.kernel.system_clock import SystemClock
@@ -238,7 +238,7 @@ class DirectoryActor(RemoteActor):
         directory = await self._active()
         if directory is None:
             return {}
-        await self._load_isolations({agent.definition for agent in agents} - self._isolations.keys())
+        await self._load_isolations({agent.qualified_definition for agent in agents} - self._isolations.keys())
         return await directory.wake(agents)
 
     @plain
@@ -276,9 +276,9 @@ class DirectoryActor(RemoteActor):
         except (RuntimeUnavailableError, TimeoutError) as error:
             logger.warning("host %s was not told that %s is another: %s", host_id, name, error)
 
-    async def definitions(self) -> Sequence[DefinitionView]:
-        """Return all definitions as agents see them, by name."""
-        return await in_file_thread(lambda: views_of(self._definitions.present(), self._definitions.load))
+    async def definitions(self, tenant: TenantId) -> Sequence[DefinitionView]:
+        """Return all definitions that the tenant may use, as its agents see them, by name."""
+        return await in_file_thread(views_of, self._definitions, tenant)
 
     async def hosts(self) -> dict[str, int]:
         """Return the number of agents on each host; none on standby."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from actors.memory_link import MemoryLink
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER, AgentHandle, NamedActor, calls, in_time
 from owlclaw_ray.configuration.webhooks import filled_sources
+from owlclaw_ray.definitions.api import plain_name
 from owlclaw_ray.definitions.folder import DefinitionFolder
 from owlclaw_ray.definitions.skills.host_facts import Machine
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
@@ -28,7 +29,7 @@ from owlclaw_ray.domain.score import Score
 from owlclaw_ray.domain.tracing import Destination
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
-from owlclaw_ray.ids import RandomIds, RunId
+from owlclaw_ray.ids import DEFAULT_TENANT, RandomIds, RunId, TenantId
 from owlclaw_ray.kernel.batcher import Batcher
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
@@ -180,9 +181,13 @@ class RecentDefinitions:
         self._directory = NamedActor(DIRECTORY, namespace)
         self._known: dict[str, tuple[AgentDefinition, float]] = {}
 
-    async def names(self) -> Sequence[str]:
+    async def names(self, tenant: TenantId = DEFAULT_TENANT) -> Sequence[str]:
         """See NamedDefinitions.names."""
-        return await self._folder.names()
+        return await self._folder.names(tenant)
+
+    async def own(self) -> Mapping[TenantId, Sequence[str]]:
+        """See NamedDefinitions.own."""
+        return await self._folder.own()
 
     async def get(self, name: str) -> AgentDefinition:
         """See Definitions.get; raises RuntimeUnavailableError if nothing is known and the files do not answer."""
@@ -206,7 +211,8 @@ class RecentDefinitions:
 
     async def reload(self, name: str) -> None:
         """See NamedDefinitions.reload."""
-        self._known.pop(name, None)
+        for known in [each for each in self._known if plain_name(each) == plain_name(name)]:
+            del self._known[known]
         await self._folder.reload(name)
         await self._directory.call.reload(name)
 

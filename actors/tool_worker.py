@@ -28,7 +28,7 @@ from owlclaw_ray.domain.budget import Budget
 from owlclaw_ray.domain.tool import ToolError, ToolResult
 from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.errors import MemoryUnavailableError, RetryableError, RuntimeUnavailableError
-from owlclaw_ray.ids import RandomIds
+from owlclaw_ray.ids import RandomIds, TenantId
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.memory.lance import LanceMemory
 from owlclaw_ray.runtime.memory_home import memory_home
@@ -56,10 +56,10 @@ class WorkerClients(KeeperNow, RuntimeClients):
     @override
     def budgets(self, agent: AgentRef) -> Sequence[Budget]:
         """Return the last known ones while the Directory does not answer."""
-        version, known = self._budgets.get(agent.definition, ("", ()))
+        version, known = self._budgets.get(agent.qualified_definition, ("", ()))
         try:
             changed = self._directory.call_now(
-                lambda directory: directory.definition(agent.definition, version), _ANSWER_SECONDS
+                lambda directory: directory.definition(agent.qualified_definition, version), _ANSWER_SECONDS
             )
         except RuntimeUnavailableError:
             if not version:
@@ -67,12 +67,12 @@ class WorkerClients(KeeperNow, RuntimeClients):
             return known
         if changed is None:
             return known
-        self._budgets[agent.definition] = changed.version, changed.governance.budgets
+        self._budgets[agent.qualified_definition] = changed.version, changed.governance.budgets
         return changed.governance.budgets
 
     @override
-    def definitions(self) -> Sequence[DefinitionView]:
-        return self._directory.call_now(lambda directory: directory.definitions())
+    def definitions(self, tenant: TenantId) -> Sequence[DefinitionView]:
+        return self._directory.call_now(lambda directory: directory.definitions(tenant))
 
     @override
     def wake(self, agent: AgentRef) -> None:

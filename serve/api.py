@@ -114,6 +114,11 @@ def build_api(
         docs_url=DOCS if is_local else None,
         swagger_ui_oauth2_redirect_url=None,
         redoc_url=None,
+        telemetry={
+            "tracing": False,
+            "metrics": False,
+            "logs": False,
+        },  # ours are our own; FastAPI would ask for its own at each request
     )
     places = OpenRequestLimit(streams)
     triggers = TriggerRoutes(runtime, clock, places)

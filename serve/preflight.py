@@ -76,8 +76,9 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> PreparedServer:
     tools = declared_tools(app.sources(), settings.host_tools, app.registry.hooks)
     source = DefinitionFolder(settings.agents_dir, settings.defaults, Machine(environ))
     misnamed = misnamed_definition_problems(settings.agents_dir)
-    definitions, broken = [], []
-    for name in source.present():
+    own, wrong = source.tenants_own()
+    definitions, broken = [], [*wrong]
+    for name in (*source.present(), *own):
         try:
             definitions.append(source.load(name))
         except DefinitionError as error:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from sqlalchemy import create_engine, event
 from sqlalchemy.pool import StaticPool
 
+from owlclaw_ray.definitions.api import plain_name
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation, Limits, ModelChoice
 from owlclaw_ray.domain.approval import ApprovalDecision, ApprovalStatus, Decision
 from owlclaw_ray.domain.budget import Budget, BudgetScope, BudgetUnit
@@ -375,18 +376,21 @@ class Definitions:
             name: replace(each, limits=replace(each.limits, tool_calls=number)) for name, each in self._all.items()
         }
 
-    def present(self):
+    def present(self, _tenant=DEFAULT_TENANT):
         return tuple(self._all)
 
-    async def names(self):
-        return self.present()
+    async def names(self, tenant=DEFAULT_TENANT):
+        return self.present(tenant)
+
+    async def own(self):
+        return {}
 
     def load(self, name):
-        return self._all[name]
+        return self._all[plain_name(name)]
 
     async def get(self, name):
         await self.readable.wait()
-        return self._all[name]
+        return self._all[plain_name(name)]
 
 
 class Node:

@@ -74,7 +74,7 @@ def load_definition(folder: Path, defaults: Defaults, machine: Machine | None = 
     trading_hours = settings.governance.trading_hours.of(())
     skills, of_skills = load_skills(
         folder / CAPABILITIES_FOLDER,
-        f"{folder.name}/{CAPABILITIES_FOLDER}",
+        f"{shown_folder(folder)}/{CAPABILITIES_FOLDER}",
         SkillConditions(machine or Machine(), trading_hours),
     )
     warnings += of_skills
@@ -198,12 +198,21 @@ def _bytes(path: Path, problems: list[Problem], *, required: bool) -> bytes | No
 
 
 def _shown(path: Path) -> str:
-    return f"{path.parent.name}/{path.name}"
+    """Return a file of a definition as messages name it: below the folder of its tenant, if it has one."""
+    return f"{shown_folder(path.parent)}/{path.name}"
+
+
+def shown_folder(folder: Path) -> str:
+    """Return a definition's folder as messages name it."""
+    owner = folder.parent.name
+    return f"{owner}/{folder.name}" if owner.startswith("@") else folder.name
 
 
 def _version(folder: Path, defaults: Defaults, warnings: list[str]) -> str:
     """Return the hash of all that the definition was made of; warnings tell what the machine does not have."""
     digest = hashlib.sha256(repr((defaults, warnings)).encode())
+    if folder.parent.name.startswith("@"):
+        digest.update(shown_folder(folder).encode())
     for name in source_files(folder):
         path = folder / name
         content = path.read_bytes() if path.is_file() else b""

@@ -62,6 +62,11 @@ class AgentRef(Struct, frozen=True):
         return self.agent_id.partition(":")[0]
 
     @property
+    def qualified_definition(self) -> str:
+        """What its definition is looked up by: the name, with the tenant before it if that is not the default one, as in `acme/trader`."""
+        return self.definition if self.tenant == DEFAULT_TENANT else f"{self.tenant}/{self.definition}"
+
+    @property
     def key(self) -> str:
         """What tells this agent from others of its definition; empty for the definition's only one."""
         return self.agent_id.partition(":")[2]

@@ -266,7 +266,7 @@ class Directory:
             self._remove_dead(seat)
             return
         hosted = tuple(agent for agent in hosted if agent in seat.agents or agent not in before)
-        isolation = self._isolation_of(hosted[0].definition) if hosted else None
+        isolation = self._isolation_of(hosted[0].qualified_definition) if hosted else None
         self._placement_table.learn(seat, staying, hosted, isolation)
 
     async def _release_from_host(self, seat: HostEntry, agents: Sequence[AgentRef], leave: _Leaving) -> None:
@@ -325,7 +325,7 @@ class Directory:
             self._returning.add(agent)
             return None
         if seat is None:
-            isolation = self._isolation_of(agent.definition)
+            isolation = self._isolation_of(agent.qualified_definition)
             if isolation is None:
                 return None
             if not self._line.may_sit(agent, isolation):

@@ -352,7 +352,7 @@ class Activation:
                 return await self._end(run, journal, RunStatus.CANCELLED)
 
     async def _present_definition(self) -> AgentDefinition:
-        return await contained(self._definitions.get(self.agent.definition))
+        return await contained(self._definitions.get(self.agent.qualified_definition))
 
 
 def _nothing() -> None:

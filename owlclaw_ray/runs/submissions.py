@@ -94,7 +94,7 @@ class Submissions:
         body_hash: str = "",
     ) -> Submission:
         """Return what to submit; raises UnknownAgentError, DefinitionError, CallbackRefusedError."""
-        definition = await self._definitions.get(agent.definition)
+        definition = await self._definitions.get(agent.qualified_definition)
         now = self._clock.now()
         claim = None
         if idempotency_key is not None:
@@ -116,7 +116,7 @@ class Submissions:
 
     async def heartbeat_of(self, agent: AgentRef) -> Heartbeat | None:
         """Return the heartbeats that the agent's definition gives it; raises UnknownAgentError, DefinitionError."""
-        return (await self._definitions.get(agent.definition)).heartbeat
+        return (await self._definitions.get(agent.qualified_definition)).heartbeat
 
     def concluded(self, submission: Submission, outcome: Outcome) -> RunAccepted | OwlClawError:
         """Return what the caller is told, agents being woken meanwhile."""

@@ -310,7 +310,7 @@ class Runtime:
         their code points. An agent that appears between two pages does not shift the others.
         """
         records = {record.agent: record for record in await self._store.read(AgentPage(tenant, after, limit))}
-        plain = [AgentRef(tenant, AgentId(name)) for name in await self._definitions.names() if name > after]
+        plain = [AgentRef(tenant, AgentId(name)) for name in await self._definitions.names(tenant) if name > after]
         agents = sorted({*plain, *records}, key=lambda agent: agent.agent_id)
         return [await self._view(agent, records.get(agent)) for agent in agents[:limit]]
 
@@ -322,7 +322,7 @@ class Runtime:
     async def skills(self, agent: AgentRef) -> Sequence[Skill]:
         """Return the skills of the agent's definition, by name; raises UnknownAgentError, DefinitionError."""
         await self._require_known(agent)
-        return (await self._definitions.get(agent.definition)).skills
+        return (await self._definitions.get(agent.qualified_definition)).skills
 
     async def reload(self, agent: AgentRef) -> AgentView:
         """Read all files of the agent's definition again; every run that begins after this returns uses them.
@@ -330,7 +330,7 @@ class Runtime:
         Raises UnknownAgentError, DefinitionError (runs fail with it until the files are corrected), RuntimeUnavailableError.
         """
         await self._require_known(agent)
-        await self._definitions.reload(agent.definition)
+        await self._definitions.reload(agent.qualified_definition)
         return await self._view(agent, await self._store.read(AgentByRef(agent)))
 
     async def artifacts(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:
@@ -446,20 +446,20 @@ class Runtime:
         return await self._health_of()
 
     async def _require_known(self, agent: AgentRef) -> None:
-        names = await self._definitions.names()
+        names = await self._definitions.names(agent.tenant)
         if agent.definition not in names:
             raise UnknownAgentError(agent.agent_id, names)
 
     async def _timezone_of(self, agent: AgentRef) -> str:
         """Return the agent's zone; UTC while its definition cannot be read, for its memories can."""
         try:
-            return (await self._definitions.get(agent.definition)).timezone
+            return (await self._definitions.get(agent.qualified_definition)).timezone
         except DefinitionError:
             return "UTC"
 
     async def _view(self, agent: AgentRef, record: AgentRecord | None) -> AgentView:
         try:
-            definition = await self._definitions.get(agent.definition)
+            definition = await self._definitions.get(agent.qualified_definition)
         except (DefinitionError, UnknownAgentError) as error:
             return AgentView(agent, record, model="", scripted=False, isolation="", warnings=(), problem=str(error))
         return AgentView(

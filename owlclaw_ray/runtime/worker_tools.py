@@ -67,8 +67,8 @@ class RuntimeClients(Protocol):
         """Have an agent look for its runs. It may get lost: the Directory's sweep makes up for it."""
         ...
 
-    def definitions(self) -> Sequence[DefinitionView]:
-        """Return all definitions, by name."""
+    def definitions(self, tenant: TenantId) -> Sequence[DefinitionView]:
+        """Return all definitions that the tenant may use, by name."""
         ...
 
     def budgets(self, agent: AgentRef) -> Sequence[Budget]:

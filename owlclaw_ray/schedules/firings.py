@@ -270,11 +270,11 @@ class ScheduleFirer:
             if planned >= _MAX_PLANNED_TICKS:
                 break
         due = due[: len(plans)]
-        names = tuple({each.agent.definition for each in due})
+        names = tuple({each.agent.qualified_definition for each in due})
         definitions = dict(zip(names, await asyncio.gather(*map(self._definition, names)), strict=True))
         commands = []
         for each, plan in zip(due, plans, strict=True):
-            run = None if plan.run is None else with_terms(plan.run, definitions[each.agent.definition])
+            run = None if plan.run is None else with_terms(plan.run, definitions[each.agent.qualified_definition])
             commands.append(_command(each, replace(plan, run=run)))
         outcomes = await self._store.apply(commands)
         await self._skip_refused(due, plans, outcomes, now)

@@ -41,15 +41,7 @@ class HeartbeatScheduler:
         """Create missing schedules, and resume those that paused for lack of events if the inbox has some. Return how many agents
         got heartbeats.
         """
-        wanted: dict[AgentRef, Heartbeat] = {}
-        for name in await self._definitions.names():
-            try:
-                heartbeat = (await self._definitions.get(name)).heartbeat
-            except OwlClawError:
-                continue
-            if heartbeat is not None:
-                agents = await self._store.read(AgentsOfDefinition(name, _MAX_AGENTS))
-                wanted |= dict.fromkeys([AgentRef.parse(name), *agents], heartbeat)
+        wanted = await self._wanted()
         self._known = {agent: beat for agent, beat in self._known.items() if wanted.get(agent) == beat}
         missing = [(agent, heartbeat) for agent, heartbeat in wanted.items() if agent not in self._known]
         made = 0
@@ -62,6 +54,32 @@ class HeartbeatScheduler:
             if pulse is not None and pulse.paused == schedule.schedule_id:
                 await self._store.apply([ResumeSchedule(schedule.agent, schedule.schedule_id, self._clock.now())])
         return made
+
+    async def _wanted(self) -> dict[AgentRef, Heartbeat]:
+        """Return the heartbeats of all agents that have one.
+
+        The agent without a key of a definition has them from the start where the definition is the tenant's own; every other agent from its
+        first trigger on.
+        """
+        first = [AgentRef.parse(name) for name in await self._definitions.names()]
+        for tenant, names in (await self._definitions.own()).items():
+            first += [AgentRef.parse(name, tenant) for name in names]
+        known: dict[str, Heartbeat | None] = {}
+        beating = {agent.definition for agent in first if await self._heartbeat_of(agent, known) is not None}
+        for name in sorted(beating):
+            first += await self._store.read(AgentsOfDefinition(name, _MAX_AGENTS))
+        found = [(agent, await self._heartbeat_of(agent, known)) for agent in first]
+        return {agent: heartbeat for agent, heartbeat in found if heartbeat is not None}
+
+    async def _heartbeat_of(self, agent: AgentRef, known: dict[str, Heartbeat | None]) -> Heartbeat | None:
+        """Return the heartbeat that its definition gives the agent, each definition being asked once; None if it cannot be used."""
+        name = agent.qualified_definition
+        if name not in known:
+            try:
+                known[name] = (await self._definitions.get(name)).heartbeat
+            except OwlClawError:
+                known[name] = None
+        return known[name]
 
     async def _make(self, missing: Sequence[tuple[AgentRef, Heartbeat]]) -> int:
         """Create a schedule for each agent, under the first number whose schedule is not done; return how many are active."""

@@ -182,7 +182,7 @@ class Timetable:
         Raises UnknownAgentError, DefinitionError, ScheduleError, TooManySchedulesError, IdempotencyConflictError if the earlier request
         asked for something else, StoreUnavailableError.
         """
-        limit = (await self._definitions.get(agent.definition)).limits.active_schedules
+        limit = (await self._definitions.get(agent.qualified_definition)).limits.active_schedules
         schedule_id, now = ScheduleId(self._ids.make("sch")), self._clock.now()
         if idempotency_key is not None:
             schedule_id = ScheduleId(derived_id("sch", agent.tenant, agent.agent_id, idempotency_key))
@@ -201,9 +201,10 @@ class Timetable:
 
     async def schedules(self, where: ScheduleFilter) -> Sequence[Schedule]:
         """Return the schedules that match; raises UnknownAgentError."""
-        names = await self._definitions.names()
-        if where.agent is not None and where.agent.definition not in names:
-            raise UnknownAgentError(where.agent.agent_id, names)
+        if where.agent is not None:
+            names = await self._definitions.names(where.agent.tenant)
+            if where.agent.definition not in names:
+                raise UnknownAgentError(where.agent.agent_id, names)
         return await self._store.read(where)
 
     async def schedule(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule:
@@ -266,7 +267,7 @@ class Timetable:
         return await self._backfill(schedule, dues, now) if dues else Backfill((), 0, 0)
 
     async def _backfill(self, schedule: Schedule, dues: Sequence[datetime], now: datetime) -> Backfill:
-        definition = await self._definitions.get(schedule.agent.definition)
+        definition = await self._definitions.get(schedule.agent.qualified_definition)
         commands = []
         for due in dues:
             firing_id = FiringId(derived_id("fir", schedule.schedule_id, due.isoformat(), "backfill"))

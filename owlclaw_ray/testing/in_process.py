@@ -139,7 +139,7 @@ class GroupedStore(Store):
 class LoadedDefinitions(NamedDefinitions, Protocol):
     """Definitions that are also at hand without an event loop."""
 
-    def present(self) -> Sequence[str]:
+    def present(self, tenant: TenantId) -> Sequence[str]:
         """As `names`."""
         ...
 
@@ -223,12 +223,12 @@ class LoopClients(RuntimeClients):
             self.wait_for(self.directory.wake([agent]))
 
     @override
-    def definitions(self) -> Sequence[DefinitionView]:
-        return views_of(self._definitions.present(), self._definitions.load)
+    def definitions(self, tenant: TenantId) -> Sequence[DefinitionView]:
+        return views_of(self._definitions, tenant)
 
     @override
     def budgets(self, agent: AgentRef) -> Sequence[Budget]:
-        return self._definitions.load(agent.definition).governance.budgets
+        return self._definitions.load(agent.qualified_definition).governance.budgets
 
     def wait_for(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Return the result of work that the loop does, to a thread."""

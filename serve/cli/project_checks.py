@@ -185,7 +185,10 @@ def _definitions(
         missing = f"agents_dir: there is no folder {settings.agents_dir}"
         fix = "" if there else "set agents_dir to the folder of the definitions, or "
         yield fail("agents", what if there else missing, f"{fix}make one with: owlclaw init")
-    for name in source.present():
+    own, wrong = source.tenants_own()
+    for error in wrong:
+        yield from failures("tenant", error)
+    for name in (*source.present(), *own):
         try:
             definition = source.load(name)
         except DefinitionError as error:

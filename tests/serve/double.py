@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from owlclaw_ray.access.authentication import Authenticator
 from owlclaw_ray.access.keys import AccessKeys
 from owlclaw_ray.access.tenants import Tenants
+from owlclaw_ray.definitions.api import plain_name
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits, ModelChoice
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus
 from owlclaw_ray.domain.artifact import TEXT, Artifact, StoredArtifact
@@ -59,6 +60,7 @@ from owlclaw_ray.errors import (
     UnknownAgentError,
 )
 from owlclaw_ray.ids import (
+    DEFAULT_TENANT,
     ApprovalId,
     ArtifactId,
     MemoryId,
@@ -108,10 +110,14 @@ FINAL_TEXT = "一切正常: nothing unusual\u2028 today"
 class DefinitionsOfDouble:
     """DEFINITIONS, each with room for three schedules."""
 
-    async def names(self) -> Sequence[str]:
+    async def names(self, tenant: TenantId = DEFAULT_TENANT) -> Sequence[str]:
         return DEFINITIONS
 
+    async def own(self) -> dict[TenantId, tuple[str, ...]]:
+        return {}
+
     async def get(self, name: str) -> AgentDefinition:
+        name = plain_name(name)
         if name not in DEFINITIONS:
             raise UnknownAgentError(name, DEFINITIONS)
         if name == "broken":

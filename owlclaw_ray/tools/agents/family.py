@@ -82,8 +82,8 @@ class FamilyTools:
 
     def list_agent_definitions(self, arguments: Nothing, caller: ToolInvocation) -> JsonObject:
         """Return the definitions whose agents can be started."""
-        del arguments, caller
-        found = [each for each in self._agents.definitions() if self._options.allows(each.name)]
+        del arguments
+        found = [each for each in self._agents.definitions(caller.agent.tenant) if self._options.allows(each.name)]
         return {
             "agent_definitions": [
                 {"agent_definition_id": each.name, "capabilities": each.capabilities[:_CAPABILITIES]}
@@ -97,7 +97,7 @@ class FamilyTools:
         del arguments
         tenant, parent = caller.agent.tenant, caller.agent.agent_id
         workers = []
-        for definition in self._agents.definitions():
+        for definition in self._agents.definitions(tenant):
             if self._options.allows(definition.name):
                 for prefix in child_prefixes(parent):
                     found = self._agents.read(AgentsByKeyPrefix(tenant, definition.name, prefix))
@@ -129,7 +129,7 @@ class FamilyTools:
             if lineage is not None and lineage.depth >= MAX_DEPTH:
                 message = "an agent that was started by another one cannot start agents itself"
                 raise ToolFailureError("too_deep", message, details={"depth": lineage.depth, "limit": MAX_DEPTH})
-            known = {each.name: each for each in self._agents.definitions()}
+            known = {each.name: each for each in self._agents.definitions(caller.agent.tenant)}
             may = [each for each in known if self._options.allows(each)]
             name = assignment.agent.definition
             definition = known.get(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -10,7 +11,7 @@ from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
-from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.ids import AgentId, RunId, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.api import QueryFunction
 from owlclaw_ray.store.commands import (
@@ -40,12 +41,24 @@ class DefinitionView(Struct, frozen=True):
     """Who is told of the ends of its agents' runs."""
 
 
-def views_of(names: Sequence[str], load: Callable[[str], AgentDefinition]) -> Sequence[DefinitionView]:
-    """Return the definitions of these names as other agents see them."""
+class LoadedDefinitions(Protocol):
+    """Definitions, for callers without an event loop."""
+
+    def present(self, tenant: TenantId) -> Sequence[str]:
+        """Return the names of all definitions that the tenant may use, sorted."""
+        ...
+
+    def load(self, name: str) -> AgentDefinition:
+        """See Definitions.get."""
+        ...
+
+
+def views_of(definitions: LoadedDefinitions, tenant: TenantId) -> Sequence[DefinitionView]:
+    """Return the definitions that the tenant may use, as its agents see them."""
     views = []
-    for name in names:
+    for name in definitions.present(tenant):
         try:
-            definition = load(name)
+            definition = definitions.load(AgentRef(tenant, AgentId(name)).qualified_definition)
         except OwlClawError as error:
             views.append(DefinitionView(name, "", str(error)))
         else:
@@ -62,8 +75,8 @@ class RuntimeAgents(Struct, frozen=True):
     """Answers a query from the store."""
     wake: Callable[[AgentRef], object]
     """Has an agent look for its runs; it may get lost."""
-    definitions: Callable[[], Sequence[DefinitionView]]
-    """Returns all definitions, by name."""
+    definitions: Callable[[TenantId], Sequence[DefinitionView]]
+    """Returns all definitions that the tenant may use, by name."""
     clock: Clock
 
     def submit(self, command: SubmitRun) -> RunAccepted | IdempotencyConflict | AgentBusy | QueueFull | QuotaReached:

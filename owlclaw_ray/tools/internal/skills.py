@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from owlclaw_ray.configuration.governance import GovernanceFile
+from owlclaw_ray.definitions.folder import definition_folder
 from owlclaw_ray.definitions.skills.loader import (
     CAPABILITIES_FOLDER,
     MAX_SKILL_BYTES,
@@ -73,7 +74,7 @@ class SkillTools:
         """See ToolAdapter.run."""
         (asked,) = arguments_of_model(LoadSkill, LOAD_SKILL).read(LOAD_SKILL, invocation.arguments).positional
         assert isinstance(asked, LoadSkill)
-        folder = self._agents_dir / invocation.agent.definition / CAPABILITIES_FOLDER
+        folder = definition_folder(self._agents_dir, invocation.agent.qualified_definition) / CAPABILITIES_FOLDER
         withheld = dict(invocation.withheld_skills)
         if not asked.name:
             if asked.path:

@@ -38,7 +38,7 @@ class Fakes:
     answer: object = None
     race: object = None
 
-    def definitions(self):
+    def definitions(self, tenant):
         return [DefinitionView("clerk", "counts", callback_url="https://example.org/ended")]
 
     def submit(self, command):
