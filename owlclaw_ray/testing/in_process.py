@@ -22,7 +22,7 @@ from owlclaw_ray.definitions.api import Definitions, NamedDefinitions
 from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.definitions.folder import DefinitionFolder
 from owlclaw_ray.definitions.skills.host_facts import Machine
-from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
+from owlclaw_ray.domain.agent import AgentRef, Isolation
 from owlclaw_ray.domain.budget import Budget
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.embedding import EmbeddingCalls
@@ -86,7 +86,7 @@ from owlclaw_ray.telemetry.metrics.api import MetricFamily
 from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
 from owlclaw_ray.telemetry.tracing.api import ScoreReceiver
 from owlclaw_ray.testing.store_file import create_store
-from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, views_of
+from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, LoadedDefinitions, views_of
 from owlclaw_ray.tools.artifact_home import ArtifactHome
 from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.tools.composition import declared_tools
@@ -136,16 +136,8 @@ class GroupedStore(Store):
         await self._store.close()
 
 
-class LoadedDefinitions(NamedDefinitions, Protocol):
+class LocalDefinitions(NamedDefinitions, LoadedDefinitions, Protocol):
     """Definitions that are also at hand without an event loop."""
-
-    def present(self, tenant: TenantId) -> Sequence[str]:
-        """As `names`."""
-        ...
-
-    def load(self, name: str) -> AgentDefinition:
-        """As `get`."""
-        ...
 
 
 class LocalTools:
@@ -200,7 +192,7 @@ class LoopServers:
 class LoopClients(RuntimeClients):
     """Reaches store and Directory for tools in threads, through the event loop that owns both."""
 
-    def __init__(self, store: Store, commits: GroupCommit, definitions: LoadedDefinitions, vault: SecretVault) -> None:
+    def __init__(self, store: Store, commits: GroupCommit, definitions: LocalDefinitions, vault: SecretVault) -> None:
         self._store, self._commits, self._definitions, self._vault = store, commits, definitions, vault
         self._loop = asyncio.get_running_loop()
         self.directory: Directory | None = None
@@ -468,7 +460,7 @@ def assemble(
     store: SqlStore,
     commits: GroupCommit,
     services: RunServices,
-    definitions: LoadedDefinitions,
+    definitions: LocalDefinitions,
     memory: LanceMemory,
     memory_files: MemoryFolders,
     artifacts: ArtifactHome,
@@ -544,7 +536,7 @@ def assemble(
     return runtime
 
 
-def isolation_of(definitions: LoadedDefinitions, name: str) -> Isolation:
+def isolation_of(definitions: LocalDefinitions, name: str) -> Isolation:
     """Return the definition's isolation; a broken one gets a host too, where its runs fail and say why."""
     try:
         return definitions.load(name).isolation

@@ -11,6 +11,7 @@ from owlclaw_ray.client import SyncClient
 from owlclaw_ray.configuration.placeholders import names_in
 from owlclaw_ray.configuration.yaml_document import read_yaml
 from owlclaw_ray.definitions.agent_file import AgentFile
+from owlclaw_ray.definitions.tenant_file import TenantFile
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.memory.markdown import parse
@@ -58,6 +59,8 @@ def test_yaml_is_taken_by_what_reads_such_files(snippet, tmp_path):
         load_runtime_settings(tmp_path, dict.fromkeys(variables, "a secret"))
     elif snippet.file.endswith("agent.yaml"):
         AgentFile.model_validate(document.data)
+    elif snippet.file.endswith("tenant.yaml"):
+        TenantFile.model_validate(document.data)
     else:
         assert "rules" in document.data
         (tmp_path / "script.yaml").write_text(snippet.text, encoding="utf-8")

@@ -40,6 +40,7 @@ class Caller:
 
 def test_a_thousand_starts_at_once_admit_as_many_as_may_be_open_while_the_keeper_is_killed(installation):
     installation.define("watch", {"turns": [{"text": "done", "latency": 3_600}]})
+    installation.define("@acme/greeter", {"turns": [{"text": "hello from acme"}]})
     first = installation.owlclaw("keys", "create", "--first").strip()
     installation.up()
     url = f"http://127.0.0.1:{installation.port}"
@@ -70,5 +71,9 @@ def test_a_thousand_starts_at_once_admit_as_many_as_may_be_open_while_the_keeper
     while json.loads(installation.owlclaw("tenants", "show", "acme", "--json"))["use"]["open_runs"]:
         Event().wait(0.5)
     assert caller.start(ASKED).status_code == 202
+    greeted = caller.http.post("/v1/agents/greeter/triggers", params={"wait": 60})
+    assert greeted.json()["result"]["final_text"] == "hello from acme"
+    agents = httpx.get(f"{url}/v1/agents", headers={"Authorization": f"Bearer {first}"}).json()["agents"]
+    assert "greeter" not in [each["agent_id"] for each in agents]
     caller.http.close()
     assert installation.interrupt() == 0

@@ -298,6 +298,19 @@ def test_a_broken_file_of_a_declarative_tool_is_an_error_that_names_it(cli: Run,
     assert "did you mean command?" in result.output
 
 
+def test_wrong_settings_of_a_tenant_are_found_and_named(cli: Run, project: Path):
+    own = project / "agents" / "@acme"
+    shutil.copytree(project / "agents" / "assistant", own / "buyer")
+    assert "OK   agent acme/buyer: 1 skill" in cli("doctor", "--folder", str(project)).output
+
+    (own / "tenant.yaml").write_text("modle: openai/gpt\n")
+    result = cli("doctor", "--folder", str(project))
+
+    assert result.exit_code == 1
+    assert "FAIL tenant: @acme/tenant.yaml:1: modle: there is no such key" in result.output
+    assert "did you mean model?" in result.output
+
+
 def test_a_model_that_cannot_take_the_tools_of_its_agent_is_found(cli: Run, project: Path):
     agent = project / "agents" / "assistant" / "agent.yaml"
     agent.write_text("model: scripted:script.yaml\nfallback: [perplexity/sonar]\n")
