@@ -90,6 +90,15 @@ async def test_what_a_tenant_has_not_of_its_own_is_there_once(tmp_path, definiti
     assert await definitions.get("acme/watch") is await definitions.get("other/watch") is await definitions.get("watch")
 
 
+async def test_an_own_definition_is_never_taken_for_the_shared_one(tmp_path, definitions):
+    write_definition(tmp_path / "@acme" / "watch", soul="Shared watch.")
+
+    own, shared = await definitions.get("acme/watch"), await definitions.get("watch")
+
+    assert (own.soul, own.folder) == (shared.soul, str(tmp_path / "@acme" / "watch"))
+    assert own.version != shared.version
+
+
 async def test_settings_of_a_tenant_are_inherited_by_shared_definitions_and_its_own(tmp_path, definitions):
     write_definition(tmp_path / "@acme" / "buyer", agent="limits: {tool_calls: 2}\nmodel: openai/own")
     settings(tmp_path, SETTINGS)

@@ -35,7 +35,7 @@ class Snippet:
         """The file that the snippet is, from its mark or its first comment; empty if it names none."""
         if self.mark and self.mark[0] in {"file", "tutorial"}:
             return self.mark[1]
-        comment = re.match(r"# ([\w./<>-]+\.yaml)\n", self.text)
+        comment = re.match(r"# ([\w./<>@-]+\.yaml)\n", self.text)
         return comment[1] if comment else ""
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.agent import AgentRef, Limits
 from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.errors import DefinitionError, UnknownAgentError
+from owlclaw_ray.domain.schedule import ScheduleRequest
+from owlclaw_ray.errors import DefinitionError, TooManySchedulesError, UnknownAgentError
 from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
+from owlclaw_ray.store.commands import FireSchedule
+from owlclaw_ray.store.queries import ScheduleFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.tools.host import AgentOptions, HostTools
@@ -20,13 +23,32 @@ ACME, OTHER = TenantId("acme"), TenantId("other")
 
 
 @pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
 def running(agents, tmp_path):
     def made(model, **options):
         return in_process_runtime(
-            agents_dir=agents.folder, data_dir=tmp_path / "data", models=[model], clock=ManualClock(), **options
+            agents_dir=agents.folder, data_dir=tmp_path / "data", models=[model], **{"clock": ManualClock(), **options}
         )
 
     return made
+
+
+class Noted:
+    """A store that notes the firings that it is given."""
+
+    def __init__(self, store, fired):
+        self._store, self._fired = store, fired
+
+    async def apply(self, commands):
+        self._fired.extend(each for each in commands if isinstance(each, FireSchedule))
+        return await self._store.apply(commands)
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
 
 
 def own(agents, name="watch", soul="You are Acme's.", **options):
@@ -139,6 +161,43 @@ async def test_heartbeats_are_those_of_the_tenants_own_definition(running, agent
         await run(runtime, OTHER)
         assert await runtime.heartbeats.tick() == 2
         assert await runtime.heartbeats.tick() == 0
+        beats = [await runtime._submissions.heartbeat_of(AgentRef.parse("watch", each)) for each in (ACME, OTHER)]
+        assert [beat is not None for beat in beats] == [True, False]
+
+
+async def test_schedules_of_a_tenants_agents_are_bounded_by_its_own_definition(running, agents):
+    agents.define()
+    own(agents, limits={"active_schedules": 1, "queued_runs": 1})
+    own(agents, "buyer")
+    request = ScheduleRequest("look", interval_seconds=60)
+
+    async with running(Model(lambda _: says("done"))) as runtime:
+        for tenant, number in ((ACME, 1), (OTHER, 2)):
+            agent = AgentRef.parse("watch", tenant)
+            for _ in range(number):
+                await runtime.timetable.create(agent, request)
+        with pytest.raises(TooManySchedulesError):
+            await runtime.timetable.create(AgentRef.parse("watch", ACME), request)
+        await runtime.timetable.create(AgentRef.parse("buyer", ACME), request)
+        assert len(await runtime.timetable.schedules(ScheduleFilter(ACME, AgentRef.parse("buyer", ACME)))) == 1
+        with pytest.raises(UnknownAgentError):
+            await runtime.timetable.schedules(ScheduleFilter(OTHER, AgentRef.parse("buyer", OTHER)))
+
+
+async def test_a_schedule_fires_on_the_terms_of_its_tenants_own_definition(running, agents, clock):
+    agents.define(isolation="shared")
+    own(agents, limits={"queued_runs": 7})
+    request = ScheduleRequest("look", interval_seconds=60)
+
+    async with running(Model(lambda _: says("done")), clock=clock) as runtime:
+        for tenant in (ACME, OTHER):
+            await runtime.timetable.create(AgentRef.parse("watch", tenant), request)
+        await clock.advance(61)
+        fired = []
+        runtime.schedule_firer._store = Noted(runtime.schedule_firer._store, fired)
+        await runtime.schedule_firer.fire_all_due()
+
+    assert {each.run.agent.tenant: each.run.queue_limit for each in fired} == {ACME: 7, OTHER: Limits().queued_runs}
 
 
 async def test_wrong_settings_stop_one_tenant(running, agents):
