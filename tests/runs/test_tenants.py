@@ -13,7 +13,7 @@ from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 from owlclaw_ray.store.commands import FireSchedule
 from owlclaw_ray.store.queries import ScheduleFilter
 from owlclaw_ray.testing.clock import ManualClock
-from owlclaw_ray.testing.in_process import in_process_runtime
+from owlclaw_ray.testing.in_process import in_process_runtime, isolation_of
 from owlclaw_ray.tools.host import AgentOptions, HostTools
 from tests.definitions.writing import write_skill
 from tests.runs.test_runs import api
@@ -198,6 +198,28 @@ async def test_a_schedule_fires_on_the_terms_of_its_tenants_own_definition(runni
         await runtime.schedule_firer.fire_all_due()
 
     assert {each.run.agent.tenant: each.run.queue_limit for each in fired} == {ACME: 7, OTHER: Limits().queued_runs}
+
+
+async def test_agents_are_placed_and_shown_as_their_tenants_own_definition_says(running, agents, monkeypatch):
+    agents.define()
+    write_skill(own(agents, isolation="shared"), "restock", "---\nname: restock\ndescription: x\n---\ny")
+    own(agents, "buyer")
+    asked = set()
+
+    def noted(definitions, name):
+        asked.add(name)
+        return isolation_of(definitions, name)
+
+    monkeypatch.setattr("owlclaw_ray.testing.in_process.isolation_of", noted)
+    async with running(Model(lambda _: says("done"))) as runtime:
+        for tenant in (ACME, DEFAULT_TENANT):
+            await run(runtime, tenant)
+        assert {"acme/watch", "watch"} <= asked
+        assert (await runtime.agent(AgentRef.parse("watch", ACME))).isolation == "shared"
+        assert [each.name for each in await runtime.skills(AgentRef.parse("watch", ACME))] == ["restock"]
+        assert (await runtime.agent(AgentRef.parse("buyer", ACME))).problem == ""
+        with pytest.raises(UnknownAgentError):
+            await runtime.agent(AgentRef.parse("buyer", OTHER))
 
 
 async def test_wrong_settings_stop_one_tenant(running, agents):
