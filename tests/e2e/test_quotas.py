@@ -74,6 +74,6 @@ def test_a_thousand_starts_at_once_admit_as_many_as_may_be_open_while_the_keeper
     greeted = caller.http.post("/v1/agents/greeter/triggers", params={"wait": 60})
     assert greeted.json()["result"]["final_text"] == "hello from acme"
     agents = httpx.get(f"{url}/v1/agents", headers={"Authorization": f"Bearer {first}"}).json()["agents"]
-    assert "greeter" not in [each["agent_id"] for each in agents]
+    assert [each["agent"] for each in agents] == ["watch"]
     caller.http.close()
     assert installation.interrupt() == 0
