@@ -170,6 +170,7 @@ class PostgresqlDatabase:
             pool_size=_POSTGRESQL_READERS,
             max_overflow=0,
             isolation_level="REPEATABLE READ",
+            execution_options={"postgresql_readonly": True},
         )
         for engine in (self._writing, self._reading):
             event.listen(engine.sync_engine, "connect", _set_socket_options)
