@@ -299,13 +299,12 @@ class Event(TypedDict):
 
 
 class Run(TypedDict):
-    """One execution from trigger to outcome. `seq` orders runs by acceptance; `events` only where they were asked for.
+    """One execution from trigger to outcome. `events` only where they were asked for.
 
     `interrupted_by`: the run in whose favour this one was to be cancelled.
     """
 
     run_id: str
-    seq: int
     agent: str
     status: RunStatus
     trigger: Trigger
@@ -321,10 +320,10 @@ class Run(TypedDict):
 
 
 class Runs(TypedDict):
-    """Runs, newest first. `next_before` continues the listing as `?before=`; null on its last page."""
+    """Runs, the last accepted first. `next_before` continues the listing as `?before=`; null on its last page."""
 
     runs: list[Run]
-    next_before: int | None
+    next_before: str | None
 
 
 class Agent(TypedDict):

@@ -50,7 +50,6 @@ _SCORE: JsonObject = {"name": "helpful", "value": 0.9, "comment": "answered at o
 _SAID: Mapping[Any, JsonObject] = {
     wire.Accepted: {"scripted": True},
     wire.Run: {
-        "seq": 42,
         "status": "completed",
         "trigger": {"payload": {"symbol": "600519"}, "focus": "看一下大盘", "merged": 1, "task_type": ""},
         "started_at": "2026-11-03T09:30:00.020Z",
@@ -67,7 +66,7 @@ _SAID: Mapping[Any, JsonObject] = {
             "model": "gpt-4o-mini",
         },
     },
-    wire.Runs: {"runs": [{"trigger": {"focus": "看一下大盘", "merged": 1}}], "next_before": 42},
+    wire.Runs: {"runs": [{"trigger": {"focus": "看一下大盘", "merged": 1}}], "next_before": "run_01kaexample"},
     wire.Agent: {
         "definition": "assistant",
         "model": "gpt-4o-mini",

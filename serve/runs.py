@@ -73,7 +73,7 @@ class RunRoutes(Resource):
         super().__init__(runtime)
         self._places, self._pulse = places, KeepAliveTimer(keep_alive)
 
-    @operation("GET /v1/runs", "runs:read", "List runs, newest first", {200: answer("Runs", wire.Runs)})
+    @operation("GET /v1/runs", "runs:read", "List runs, newest first", {200: answer("Runs", wire.Runs)}, 404)
     async def list_runs(
         self,
         request: Request,
@@ -81,19 +81,26 @@ class RunRoutes(Resource):
         status: Annotated[RunStatus | None, Query(description="Only runs in this state.")] = None,
         limit: Annotated[int, Query(ge=1, le=500, description="At most so many.")] = 50,
         before: Annotated[
-            int | None, Query(ge=1, le=2**63 - 1, description="Only runs with a lower seq: `next_before`.")
+            Id | None, Query(description="Only runs accepted before this one: the `next_before` of the page before.")
         ] = None,
         *,
         include: Annotated[
             Literal["payload"] | None, Query(description="`payload`: with what each run was triggered with, too.")
         ] = None,
     ) -> Response:
-        """Return a page of runs, without their payloads; `next_before` leads to the next page."""
+        """Return a page of runs, without their payloads; `next_before` leads to the next page. 404 if the run `before` is not there any
+        more, as idle heartbeats are not for long: begin again.
+        """
         tenant = tenant_of(request)
         ref, payloads = only_agent_of(request, agent), include is not None
-        found = await self._runtime.runs(RunFilter(tenant, ref, status, before, limit + 1, payloads))
+        before_seq = None
+        if before is not None:
+            last = await self._runtime.run(tenant, RunId(before))
+            principal_of(request).require_agent(last.agent)
+            before_seq = last.seq
+        found = await self._runtime.runs(RunFilter(tenant, ref, status, before_seq, limit + 1, payloads))
         page = found[:limit]
-        following = page[-1].seq if len(found) > limit else None
+        following = page[-1].run_id if len(found) > limit else None
         return json_response({"runs": [run_body(run, payload=payloads) for run in page], "next_before": following})
 
     @operation("GET /v1/runs/{run_id}", "runs:read", "A run and its result", {200: answer("The run", wire.Run)}, 404)

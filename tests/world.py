@@ -146,7 +146,7 @@ class InlineDatabase:
     async def write(self, work, *args):
         return _transact(self._writing_engine, work, args)
 
-    async def read(self, work, *args):
+    async def read(self, work, *args, tenant=None):
         return _transact(self._engine, work, args)
 
     async def close(self):

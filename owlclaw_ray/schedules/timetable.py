@@ -219,7 +219,7 @@ class Timetable:
     ) -> Sequence[Tick]:
         """Return what became of the schedule's due times, newest first; raises NotFoundError."""
         await self.schedule(tenant, schedule_id)
-        return await self._store.read(TicksOfSchedule(schedule_id, before, limit))
+        return await self._store.read(TicksOfSchedule(schedule_id, before, limit, tenant))
 
     async def pause(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule:
         """Let its times pass without runs; raises NotFoundError, ScheduleClosedError."""

@@ -267,11 +267,14 @@ class SchedulesByIds(Query[Sequence[Schedule]], frozen=True):
 
 
 class TicksOfSchedule(Query[Sequence[Tick]], frozen=True):
-    """The schedule's ticks, newest first: those whose due_at is before that time, if one is given."""
+    """The schedule's ticks, newest first: those whose due_at is before that time, if one is given; none of a schedule that is not that
+    tenant's, if one is named.
+    """
 
     schedule_id: ScheduleId
     before: datetime | None = None
     limit: int = 1_000
+    tenant: TenantId | None = None
 
 
 class PausedHeartbeats(Query[Sequence[Schedule]], frozen=True):
@@ -442,6 +445,10 @@ class LedgerBreaks(Query[Sequence[ChainBreak]], frozen=True):
 
 class MissingLedgerGuards(Query[Sequence[str]], frozen=True):
     """What is missing of that which has the store itself refuse to change records: none, as long as it was not removed."""
+
+
+class RowSecurityGaps(Query[Sequence[str]], frozen=True):
+    """Why the store itself does not refuse what is read for one tenant the rows of others, where it could: none if it does."""
 
 
 class LedgerChains(Query[Sequence[LedgerChain]], frozen=True):

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 LOOPBACK = "127.0.0.1"
 _SERVER_USER = "postgres"
+_SUPERUSER, ORDINARY_USER = "owlclaw", "runtime"
 _DEBIAN = Path("/usr/lib/postgresql")
 _SETTINGS = {
     "unix_socket_directories": "",
@@ -58,9 +59,9 @@ class PostgresServer:
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
 
-    def url(self, database: str = "postgres") -> str:
-        """Return the URL of one of the server's databases, for its superuser `owlclaw`."""
-        return f"postgresql://owlclaw:{self._password}@{self._address}:{self.port}/{database}"
+    def url(self, database: str = "postgres", user: str = _SUPERUSER) -> str:
+        """Return the URL of one of the server's databases, for its superuser `owlclaw` or for its ordinary user `runtime`."""
+        return f"postgresql://{user}:{self._password}@{self._address}:{self.port}/{database}"
 
     def start(self) -> None:
         """Make the data folder and start the server; raises RuntimeError with its log if it does not come up."""
@@ -116,7 +117,7 @@ class PostgresServer:
         return self._folder / "server.log"
 
     def _initialise(self, secret: Path) -> None:
-        command = [str(self._binaries / "initdb"), "-D", str(self._data), "-U", "owlclaw", "-E", "UTF8", "--locale=C"]
+        command = [str(self._binaries / "initdb"), "-D", str(self._data), "-U", _SUPERUSER, "-E", "UTF8", "--locale=C"]
         command += ["--auth=scram-sha-256", f"--pwfile={secret}", "--no-sync", "--no-instructions"]
         with self._log.open("wb") as log:
             made = subprocess.run(command, stdout=log, stderr=log, check=False, **self._identity())  # noqa: S603 - as above
@@ -149,6 +150,7 @@ class PostgresServer:
                 except (OSError, asyncpg.PostgresError):
                     await asyncio.sleep(0.05)
                     continue
+                await connection.execute(f"CREATE ROLE {ORDINARY_USER} LOGIN PASSWORD '{self._password}'")
                 await connection.close()
                 return
 

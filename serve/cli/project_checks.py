@@ -9,7 +9,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from stat import S_IMODE
@@ -384,15 +384,18 @@ def _said_of_store(client: SyncClient) -> str:
 
 def _store_at_rest(settings: Settings) -> Iterator[CheckFinding]:
     """Check for damage and open the store; a missing file is left for `owlclaw up` to create."""
+    from owlclaw_ray.store.queries import RowSecurityGaps
     from owlclaw_ray.store.sql.damage import require_sound
     from owlclaw_ray.store.sql.factory import open_store
     from owlclaw_ray.store.sql.locations import locate
     from serve.preflight import server_problem
 
-    async def try_it() -> tuple[str, ...]:
+    async def try_it() -> tuple[tuple[str, ...], Sequence[str]]:
         store = await open_store(settings.store_url, writer="doctor")
-        await store.close()
-        return store.restored_guards
+        try:
+            return store.restored_guards, await store.read(RowSecurityGaps())
+        finally:
+            await store.close()
 
     try:
         location, checked = locate(settings.store_url), ""
@@ -409,13 +412,16 @@ def _store_at_rest(settings: Settings) -> Iterator[CheckFinding]:
             if not location.path.exists():
                 yield ok("store", f"{location.path} will be created")
                 return
-        restored = asyncio.run(try_it())
+        restored, gaps = asyncio.run(try_it())
     except OwlClawError as error:
         yield from failures("store", error)
     else:
         if restored:
             what = f"triggers that keep the ledger append-only had been dropped or changed: {', '.join(restored)}"
             yield warn("store", what, "they were restored, if that is allowed; check with: owlclaw ledger verify")
+        if gaps:
+            what = f"PostgreSQL does not keep tenants' rows apart by itself: {'; '.join(gaps)}"
+            yield warn("store", what, "see Row-level security in docs/security.md")
         yield ok("store", f"{location.shown} opens{checked}")
 
 

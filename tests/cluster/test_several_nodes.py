@@ -257,7 +257,7 @@ def test_a_node_is_killed_in_the_middle_of_many_runs_and_none_is_lost_or_repeate
     assert any(event["kind"] == "run_resumed" for run in runs for event in run["events"])
     assert len(effects) == len(set(effects))
     assert len(effects) + len(uncertain) >= 2 * len(runs)
-    by_agent = sorted(runs, key=lambda run: (run["agent"], run["seq"]))
+    by_agent = sorted(runs, key=lambda run: (run["agent"], run["started_at"]))
     for _, of_one in groupby(by_agent, key=lambda run: run["agent"]):
         assert all(a["finished_at"] <= b["started_at"] for a, b in pairwise(of_one))
     assert asyncio.run(problems_of_the_ledger(fleet.store_url)) == []

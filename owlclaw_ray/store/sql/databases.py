@@ -21,7 +21,9 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import create_async_engine
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.store.sql.dialects import POSTGRESQL, SQLITE, Dialect
+from owlclaw_ray.store.sql.row_security import narrowing
 from owlclaw_ray.store.sql.sqlite_files import CHECKPOINT_PAGES, KEPT_LOG_BYTES, SqliteFiles
 
 _READERS = 2
@@ -76,8 +78,11 @@ class Database(Protocol):
         """
         ...
 
-    async def read(self, work: Callable[[Connection, *_Args], _T], *args: *_Args) -> _T:
-        """Return what the work returns; all its statements see one moment of the store."""
+    async def read(self, work: Callable[[Connection, *_Args], _T], *args: *_Args, tenant: TenantId | None = None) -> _T:
+        """Return what the work returns; all its statements see one moment of the store.
+
+        With a tenant they see no other tenant's rows on a database that can keep them apart by itself, see row_security.
+        """
         ...
 
     async def close(self) -> None:
@@ -108,8 +113,9 @@ class SqliteDatabase:
         """As Database.write."""
         return await asyncio.get_running_loop().run_in_executor(self._writer, self._write, work, args)
 
-    async def read(self, work: Callable[[Connection, *_Args], _T], *args: *_Args) -> _T:
-        """As Database.read."""
+    async def read(self, work: Callable[[Connection, *_Args], _T], *args: *_Args, tenant: TenantId | None = None) -> _T:
+        """As Database.read; SQLite cannot keep tenants apart."""
+        del tenant
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work, args)
 
     async def close(self) -> None:
@@ -148,7 +154,10 @@ class PostgresqlDatabase:
     """A database on a server, shared with the stores of other nodes. What writes never waits for a connection that reads."""
 
     def __init__(self, url: URL) -> None:
+        from owlclaw_ray.store.sql.tenant_connection import TenantConnection
+
         arguments = {
+            "connection_class": TenantConnection,
             "timeout": _CONNECT_SECONDS,
             "command_timeout": _COMMAND_SECONDS,
             "server_settings": _POSTGRESQL_SETTINGS,
@@ -161,6 +170,7 @@ class PostgresqlDatabase:
             pool_size=_POSTGRESQL_READERS,
             max_overflow=0,
             isolation_level="REPEATABLE READ",
+            execution_options={"postgresql_readonly": True},
         )
         for engine in (self._writing, self._reading):
             event.listen(engine.sync_engine, "connect", _set_socket_options)
@@ -171,15 +181,21 @@ class PostgresqlDatabase:
         async with self._writing.begin() as connection:
             return await connection.run_sync(work, *args)
 
-    async def read(self, work: Callable[[Connection, *_Args], _T], *args: *_Args) -> _T:
+    async def read(self, work: Callable[[Connection, *_Args], _T], *args: *_Args, tenant: TenantId | None = None) -> _T:
         """As Database.read."""
         async with self._reading.connect() as connection:
-            return await connection.run_sync(work, *args)
+            return await connection.run_sync(_read_for, tenant, work, args)
 
     async def close(self) -> None:
         """As Database.close."""
         await self._writing.dispose()
         await self._reading.dispose()
+
+
+def _read_for(connection: Connection, tenant: TenantId | None, work: Callable[..., _T], args: tuple[Any, ...]) -> _T:
+    """Do the work in a transaction of the tenant: the connection may have had another one before."""
+    connection.connection.driver_connection.narrowing = "" if tenant is None else narrowing(tenant)  # type: ignore[union-attr]
+    return work(connection, *args)
 
 
 def _set_socket_options(connection: Any, _record: Any) -> None:

@@ -385,8 +385,7 @@ def _read_schedules(connection: Connection, where: ScheduleFilter) -> Sequence[S
     found = select(*SCHEDULES.columns).order_by(*_SCHEDULE_ORDER).limit(where.limit)
     if where.agent is not None:
         found = found.where(schedules.c.agent == agent_key(where.agent))
-    first = tenant_key(where.tenant, "")
-    found = found.where(schedules.c.agent >= first, schedules.c.agent < f"{first[:-1]}0")
+    found = found.where(_of_tenant(schedules.c.agent, where.tenant))
     if where.status is not None:
         found = found.where(schedules.c.status == where.status.value)
     if where.after is not None:
@@ -396,6 +395,11 @@ def _read_schedules(connection: Connection, where: ScheduleFilter) -> Sequence[S
             return []
         found = found.where(tuple_(*_SCHEDULE_ORDER) > tuple_(*row))
     return [SCHEDULES.fact(row) for row in connection.execute(found)]
+
+
+def _of_tenant(agent: ColumnElement[str], tenant: TenantId) -> ColumnElement[bool]:
+    first = tenant_key(tenant, "")
+    return (agent >= first) & (agent < f"{first[:-1]}0")
 
 
 @reads(PausedHeartbeats)
@@ -415,6 +419,9 @@ def _read_ticks_of_schedule(connection: Connection, query: TicksOfSchedule) -> S
     found = found.order_by(ticks.c.due_at.desc(), ticks.c.firing_id.desc()).limit(query.limit)
     if query.before is not None:
         found = found.where(ticks.c.due_at < to_micros(query.before))
+    if query.tenant is not None:
+        own = _of_tenant(schedules.c.agent, query.tenant)
+        found = found.where(exists().where(schedules.c.schedule_id == query.schedule_id, own))
     return [TICKS.fact(row) for row in connection.execute(found)]
 
 
