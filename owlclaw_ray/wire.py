@@ -942,11 +942,14 @@ TenantStatus: TypeAlias = Literal["active", "suspended"]
 
 class Quotas(TypedDict):
     """Quotas of a tenant; null: as much as it likes. `open_runs`: runs that are queued, running and waiting together. `starts_a_minute`:
-    runs accepted in one minute of the clock. `model_tokens_a_minute`: tokens of prompts and replies; calls wait for the next minute.
+    runs accepted in one minute of the clock. `agents`: those that exist. `schedules`: those that are active or paused, but for heartbeats.
+    `model_tokens_a_minute`: tokens of prompts and replies; calls wait for the next minute.
     """
 
     open_runs: int | None
     starts_a_minute: int | None
+    agents: int | None
+    schedules: int | None
     model_tokens_a_minute: int | None
 
 
@@ -980,13 +983,13 @@ _Weight: TypeAlias = Annotated[
 ]
 
 
-QuotaName: TypeAlias = Literal["open_runs", "starts_a_minute", "model_tokens_a_minute"]
+QuotaName: TypeAlias = Literal["open_runs", "starts_a_minute", "agents", "schedules", "model_tokens_a_minute"]
 QuotaChange: TypeAlias = dict[QuotaName, _Quota | None]
 """The quotas that are to be others; null removes one."""
 _QuotaChange: TypeAlias = Annotated[
     QuotaChange,
     Meta(
-        description=f"an object of open_runs, starts_a_minute and model_tokens_a_minute: whole numbers from 0 to {MAX_QUOTA}, "
+        description=f"an object of {', '.join(get_args(QuotaName))}: whole numbers from 0 to {MAX_QUOTA}, "
         "or null for as much as it likes",
         extra_json_schema={
             "properties": {

@@ -11,15 +11,15 @@ from owlclaw_ray.domain.budget import BudgetUse, minute_of
 from owlclaw_ray.domain.ledger import access_record
 from owlclaw_ray.domain.principal import Principal, check_name, parse_tenant
 from owlclaw_ray.domain.quota import (
+    HELD,
     MAX_QUOTA,
     MODEL_TOKENS_A_MINUTE,
     NO_QUOTAS,
-    OPEN_RUNS,
     STARTS_A_MINUTE,
     Quotas,
     QuotaUse,
+    held_account,
     model_tokens_budget,
-    open_runs_account,
     starts_account,
 )
 from owlclaw_ray.domain.tenant import MAX_WEIGHT, Tenant, TenantStatus
@@ -80,7 +80,7 @@ class Tenants:
         now, quotas = self._clock.now(), tenant.quotas
         budget = model_tokens_budget(quotas)
         accounts = {
-            OPEN_RUNS: None if quotas.open_runs is None else open_runs_account(tenant.tenant),
+            **{name: held_account(name, tenant.tenant) for name in HELD if name in quotas.given},
             STARTS_A_MINUTE: None if quotas.starts_a_minute is None else starts_account(tenant.tenant, minute_of(now)),
             MODEL_TOKENS_A_MINUTE: None if budget is None else budget.account(tenant.tenant, "", budget.window(now)),
         }

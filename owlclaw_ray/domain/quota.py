@@ -14,6 +14,10 @@ MAX_QUOTA = 10**12
 OPEN_RUNS = "open_runs"
 STARTS_A_MINUTE = "starts_a_minute"
 MODEL_TOKENS_A_MINUTE = "model_tokens_a_minute"
+AGENTS = "agents"
+SCHEDULES = "schedules"
+HELD = (OPEN_RUNS, AGENTS, SCHEDULES)
+"""Quotas of what there is at a time: their accounts have its number."""
 SUSPENDED = "suspended"
 """Stands in the place of a quota where nothing of a tenant is started because it is suspended."""
 
@@ -25,6 +29,10 @@ class Quotas(Struct, frozen=True, omit_defaults=True):
     """Runs that are not over: those that are queued, running and waiting together."""
     starts_a_minute: int | None = None
     """Runs that are accepted in one minute of the clock, whoever triggers them: requests, webhooks, schedules and other agents."""
+    agents: int | None = None
+    """Agents that exist, from their first trigger or schedule on."""
+    schedules: int | None = None
+    """Schedules that are active or paused, but for heartbeats, which definitions have and nobody makes."""
     model_tokens_a_minute: int | None = None
     """Tokens of prompts and replies in one minute of the clock. Calls that find none left wait for the next minute."""
 
@@ -53,12 +61,14 @@ class QuotaUse(Struct, frozen=True):
 
     open_runs: int | None = None
     starts_a_minute: int | None = None
+    agents: int | None = None
+    schedules: int | None = None
     model_tokens_a_minute: int | None = None
 
 
-def open_runs_account(tenant: TenantId) -> str:
-    """Return the account of a tenant's runs that are not over."""
-    return f"quota.{OPEN_RUNS}@{quote(tenant, safe='')}"
+def held_account(quota: str, tenant: TenantId) -> str:
+    """Return the account of what a tenant has of what a quota of HELD counts."""
+    return f"quota.{quota}@{quote(tenant, safe='')}"
 
 
 def starts_account(tenant: TenantId, minute: BudgetWindow) -> str:

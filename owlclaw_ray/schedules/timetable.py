@@ -179,8 +179,8 @@ class Timetable:
     ) -> Schedule:
         """Store a schedule; with the key of an earlier request, return what that one made.
 
-        Raises UnknownAgentError, DefinitionError, ScheduleError, TooManySchedulesError, IdempotencyConflictError if the earlier request
-        asked for something else, StoreUnavailableError.
+        Raises UnknownAgentError, DefinitionError, ScheduleError, TooManySchedulesError, QuotaReachedError, IdempotencyConflictError if the
+        earlier request asked for something else, StoreUnavailableError.
         """
         limit = (await self._definitions.get(agent.definition)).limits.active_schedules
         schedule_id, now = ScheduleId(self._ids.make("sch")), self._clock.now()
@@ -196,6 +196,8 @@ class Timetable:
                 return stored
             case TooManySchedules(most):
                 raise TooManySchedulesError(agent.agent_id, most)
+            case QuotaReached() as reached:
+                raise reached.error(self._clock.now())
             case other:
                 raise StoreUnavailableError(f"the schedule was not stored: {other}")
 

@@ -8,8 +8,17 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import BudgetUse, minute_of
-from owlclaw_ray.domain.quota import KeyQuota, Quotas, key_starts_account, open_runs_account, starts_account
-from owlclaw_ray.domain.schedule import TickOutcome
+from owlclaw_ray.domain.quota import (
+    AGENTS,
+    OPEN_RUNS,
+    SCHEDULES,
+    KeyQuota,
+    Quotas,
+    held_account,
+    key_starts_account,
+    starts_account,
+)
+from owlclaw_ray.domain.schedule import ScheduleKind, TickOutcome
 from owlclaw_ray.domain.tenant import Tenant, TenantStatus
 from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.domain.webhook import DeliveryStatus
@@ -22,20 +31,24 @@ from owlclaw_ray.store.commands import (
     CancelRun,
     CancelSchedule,
     ClaimRun,
+    CommandFailed,
     CreateSchedule,
     DeliveryStored,
     FireSchedule,
     NothingQueued,
     Outcome,
+    PauseSchedule,
     PutTenant,
     QuotaReached,
     ReceiveDelivery,
     RunAccepted,
     RunFinished,
+    ScheduleCreated,
+    ScheduleFired,
     SubmitRun,
 )
-from owlclaw_ray.store.queries import AgentsWithWork, BudgetUses, TicksOfSchedule
-from tests.contracts.store_commands import NOW, activation, claimed, ending, one, submission
+from owlclaw_ray.store.queries import AgentByRef, AgentsWithWork, BudgetUses, TicksOfSchedule
+from tests.contracts.store_commands import AGENT, NOW, activation, claimed, ending, one, submission
 from tests.contracts.store_schedule_contract import DUE, backfilling, firing, schedule
 from tests.contracts.store_webhook_contract import delivery
 
@@ -59,6 +72,13 @@ def accepted(outcomes: list[Outcome]) -> int:
     found = sum(isinstance(each, RunAccepted) for each in outcomes)
     assert found + sum(isinstance(each, QuotaReached) for each in outcomes) == len(outcomes)
     return found
+
+
+async def used(store: Store, quota: str) -> int:
+    """Return how much the tenant has of what the quota counts."""
+    (use,) = await store.read(BudgetUses((held_account(quota, ACME),)))
+    assert use.reserved == 0
+    return use.used
 
 
 class QuotaContract:
@@ -112,7 +132,9 @@ class QuotaContract:
         assert isinstance(await one(store, start(4)), RunAccepted)
 
         assert await one(store, start(5)) == QuotaReached("open_runs", 2)
-        assert await store.read(BudgetUses((open_runs_account(ACME),))) == [BudgetUse(open_runs_account(ACME), 0, 2)]
+        assert await store.read(BudgetUses((held_account(OPEN_RUNS, ACME),))) == [
+            BudgetUse(held_account(OPEN_RUNS, ACME), 2, 0)
+        ]
 
     async def test_runs_that_a_cancelled_schedule_ends_give_their_places_back(self, store: Store) -> None:
         await one(store, tenant(Quotas(open_runs=2)))
@@ -120,11 +142,15 @@ class QuotaContract:
         fired = firing("sch_1", DUE, DUE + timedelta(minutes=5))
         assert fired.run is not None
         await one(store, replace(fired, run=replace(fired.run, agent=CLERK)))
-        assert await store.read(BudgetUses((open_runs_account(ACME),))) == [BudgetUse(open_runs_account(ACME), 0, 1)]
+        assert await store.read(BudgetUses((held_account(OPEN_RUNS, ACME),))) == [
+            BudgetUse(held_account(OPEN_RUNS, ACME), 1, 0)
+        ]
 
         await one(store, CancelSchedule(CLERK, ScheduleId("sch_1"), NOW))
 
-        assert await store.read(BudgetUses((open_runs_account(ACME),))) == [BudgetUse(open_runs_account(ACME), 0, 0)]
+        assert await store.read(BudgetUses((held_account(OPEN_RUNS, ACME),))) == [
+            BudgetUse(held_account(OPEN_RUNS, ACME), 0, 0)
+        ]
 
     async def test_a_webhook_that_finds_a_quota_reached_is_kept_as_refused(self, store: Store) -> None:
         await one(store, tenant(Quotas(open_runs=0)))
@@ -154,7 +180,9 @@ class QuotaContract:
         outcomes = [*await store.apply(commands)]
 
         assert accepted(outcomes[::2]) == 5
-        assert await store.read(BudgetUses((open_runs_account(ACME),))) == [BudgetUse(open_runs_account(ACME), 0, 0)]
+        assert await store.read(BudgetUses((held_account(OPEN_RUNS, ACME),))) == [
+            BudgetUse(held_account(OPEN_RUNS, ACME), 0, 0)
+        ]
 
     async def test_a_trigger_that_joins_a_queued_run_is_none_more(self, store: Store) -> None:
         await one(store, tenant(Quotas(open_runs=1, starts_a_minute=1)))
@@ -239,4 +267,113 @@ class QuotaContract:
         assert await one(store, start(9)) == QuotaReached("open_runs", 0)
         await claimed(store, agent=CLERK)
         await one(store, ending("run_acme_0", agent=CLERK))
-        assert await store.read(BudgetUses((open_runs_account(ACME),))) == [BudgetUse(open_runs_account(ACME), 0, 2)]
+        assert await store.read(BudgetUses((held_account(OPEN_RUNS, ACME),))) == [
+            BudgetUse(held_account(OPEN_RUNS, ACME), 2, 0)
+        ]
+
+    async def test_runs_that_are_open_when_the_quota_is_given_count(self, store: Store) -> None:
+        made = tenant(Quotas())
+        await one(store, made)
+        await store.apply([start(1), start(2), start(3), start(1, AgentRef.parse("clerk", OTHER)), start(1, AGENT)])
+        await one(store, CancelRun(ACME, RunId("run_acme_3"), NOW))
+        given = replace(made.tenant, quotas=Quotas(open_runs=3))
+
+        outcomes = await store.apply([start(4), PutTenant(given, made.tenant)])
+
+        assert isinstance(outcomes[0], RunAccepted)
+        assert await used(store, OPEN_RUNS) == 3
+        assert await one(store, start(5)) == QuotaReached("open_runs", 3)
+        await one(store, CancelRun(ACME, RunId("run_acme_1"), NOW))
+        assert await used(store, OPEN_RUNS) == 2
+        assert accepted([*await store.apply([start(5), start(6)])]) == 1
+
+    async def test_a_quota_that_is_taken_and_given_again_counts_what_there_is_then(self, store: Store) -> None:
+        with_quota, without = tenant(Quotas(open_runs=9)), tenant(Quotas())
+        await one(store, with_quota)
+        await store.apply([start(1), start(2)])
+        await one(store, PutTenant(without.tenant, with_quota.tenant))
+        await store.apply([start(3), *(CancelRun(ACME, RunId(f"run_acme_{number}"), NOW) for number in (1, 2))])
+
+        await one(store, PutTenant(with_quota.tenant, without.tenant))
+        await one(store, PutTenant(with_quota.tenant, without.tenant))
+
+        assert await used(store, OPEN_RUNS) == 1
+
+    async def test_a_tenant_has_as_many_agents_as_it_may_and_these_go_on(self, store: Store) -> None:
+        made = tenant(Quotas())
+        await store.apply([made, start(1)])
+        await one(store, PutTenant(replace(made.tenant, quotas=Quotas(agents=2, open_runs=4)), made.tenant))
+        second, third = AgentRef.parse("clerk:2", ACME), AgentRef.parse("clerk:3", ACME)
+
+        outcomes = [*await store.apply([start(2, second), start(3, third), start(4), start(2, second)])]
+        again = await one(store, start(5, third))
+
+        assert [isinstance(each, RunAccepted) for each in outcomes] == [True, False, True, True]
+        assert outcomes[1] == again == QuotaReached("agents", 2)
+        assert await store.read(AgentByRef(third)) is None
+        assert await used(store, AGENTS) == 2
+        await one(store, PutTenant(made.tenant, replace(made.tenant, quotas=Quotas(agents=2, open_runs=4))))
+        assert isinstance(await one(store, start(5, third)), RunAccepted)
+
+    async def test_an_agent_whose_first_trigger_is_refused_takes_no_place(self, store: Store) -> None:
+        await one(store, tenant(Quotas(agents=1, open_runs=0)))
+
+        assert await one(store, start(1)) == QuotaReached("open_runs", 0)
+        assert (await used(store, AGENTS), await store.read(AgentByRef(CLERK))) == (0, None)
+        created = await one(store, CreateSchedule(schedule("sch_1", AgentRef.parse("clerk:2", ACME)), 9))
+
+        assert isinstance(created, ScheduleCreated)
+        assert await one(store, start(1)) == QuotaReached("agents", 1)
+
+    async def test_whatever_else_would_make_one_agent_too_many_does_not(self, store: Store) -> None:
+        await one(store, tenant(Quotas(agents=0)))
+        waiting = replace(delivery("1", status=DeliveryStatus.WAITING), tenant=ACME, agent=CLERK)
+
+        activated = await one(store, activation("act_1", CLERK))
+        heard = await one(store, ReceiveDelivery(waiting, None))
+        arrived = await one(store, ReceiveDelivery(replace(delivery("2"), tenant=ACME, agent=CLERK), start(1)))
+        planned = await one(store, CreateSchedule(schedule("sch_1", CLERK), 9))
+
+        assert isinstance(activated, CommandFailed)
+        assert "the tenant has 0 agents (agents), and may have no more" in activated.message
+        for stored in (heard, arrived):
+            assert isinstance(stored, DeliveryStored)
+            assert stored.delivery.status is DeliveryStatus.REFUSED
+            assert "the tenant has 0 agents" in stored.delivery.reason
+        assert planned == QuotaReached("agents", 0)
+        assert await store.read(AgentByRef(CLERK)) is None
+
+    async def test_a_tenant_has_as_many_schedules_as_it_may_and_one_that_is_over_makes_room(self, store: Store) -> None:
+        made = tenant(Quotas())
+        await store.apply([made, CreateSchedule(schedule("sch_1", CLERK), 9)])
+        await one(store, PutTenant(replace(made.tenant, quotas=Quotas(schedules=2)), made.tenant))
+        other = AgentRef.parse("clerk:2", ACME)
+
+        outcomes = await store.apply([CreateSchedule(schedule(f"sch_{each}", other), 9) for each in (2, 3, 2)])
+        assert [isinstance(each, ScheduleCreated) for each in outcomes] == [True, False, True]
+        assert outcomes[1] == QuotaReached("schedules", 2)
+        await one(store, PauseSchedule(CLERK, ScheduleId("sch_1"), NOW))
+        assert await one(store, CreateSchedule(schedule("sch_3", other), 9)) == QuotaReached("schedules", 2)
+
+        for _ in range(2):
+            await one(store, CancelSchedule(CLERK, ScheduleId("sch_1"), NOW))
+        assert isinstance(await one(store, CreateSchedule(schedule("sch_3", other), 9)), ScheduleCreated)
+        last = firing("sch_2", DUE, None, queues=False)
+        assert isinstance(await one(store, last), ScheduleFired)
+        assert await used(store, SCHEDULES) == 1
+        assert isinstance(await one(store, CreateSchedule(schedule("sch_4", other), 9)), ScheduleCreated)
+        assert await one(store, CreateSchedule(schedule("sch_5", other), 9)) == QuotaReached("schedules", 2)
+
+    async def test_heartbeats_are_no_schedules_that_a_tenant_makes(self, store: Store) -> None:
+        made = tenant(Quotas())
+        beats = replace(schedule("sch_1", CLERK), kind=ScheduleKind.HEARTBEAT, cron_expression="")
+        await store.apply([made, CreateSchedule(beats, 9)])
+        await one(store, PutTenant(replace(made.tenant, quotas=Quotas(schedules=0)), made.tenant))
+
+        more = await one(store, CreateSchedule(replace(beats, schedule_id=ScheduleId("sch_2")), 9))
+        refused = await one(store, CreateSchedule(schedule("sch_3", CLERK), 9))
+        await one(store, CancelSchedule(CLERK, ScheduleId("sch_1"), NOW))
+
+        assert isinstance(more, ScheduleCreated)
+        assert refused == QuotaReached("schedules", 0)
+        assert await used(store, SCHEDULES) == 0

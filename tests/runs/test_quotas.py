@@ -10,7 +10,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.domain.quota import Quotas
 from owlclaw_ray.domain.run import RunStatus, Usage
-from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
+from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, ScheduleRequest
 from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.errors import QuotaReachedError
 from owlclaw_ray.ids import ScheduleId, TenantId
@@ -19,7 +19,7 @@ from owlclaw_ray.store.commands import CreateSchedule, PutTenant, SubmitRun
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.runs.test_runs import api
-from tests.worlds import Model, says
+from tests.worlds import Model, asks, says
 
 ACME = TenantId("acme")
 WATCH = AgentRef.parse("watch", ACME)
@@ -125,3 +125,41 @@ async def test_a_backfill_says_how_many_times_a_quota_refused(running, clock):
         done = await runtime.timetable.backfill(ACME, ScheduleId("sch_1"), since, clock.now())
 
     assert (len(done.queued), done.refused) == (1, 3)
+
+
+async def test_a_new_agent_beyond_the_quota_is_refused_and_those_that_there_are_go_on(running):
+    async with running(Quotas(agents=1), Model(lambda _: says("done"))) as runtime:
+        await runtime.outcome(await runtime.submit(WATCH, api()))
+
+        for _ in range(2):
+            with pytest.raises(QuotaReachedError, match="the tenant has 1 agent") as refused:
+                await runtime.submit(AgentRef.parse("watch:2", ACME), api())
+            outcome = await runtime.outcome(await runtime.submit(WATCH, api()))
+
+    assert outcome.status is RunStatus.COMPLETED
+    assert (refused.value.quota, refused.value.retry_after) == ("agents", 60)
+
+
+async def test_a_schedule_beyond_the_quota_is_refused_until_another_one_is_over(running):
+    async with running(Quotas(schedules=1), Model(lambda _: says("done"))) as runtime:
+        first = await runtime.timetable.create(WATCH, ScheduleRequest("look", interval_seconds=900))
+        with pytest.raises(QuotaReachedError, match="the tenant has 1 schedule"):
+            await runtime.timetable.create(WATCH, ScheduleRequest("look", delay_seconds=900))
+
+        await runtime.timetable.cancel(ACME, first.schedule_id)
+        second = await runtime.timetable.create(WATCH, ScheduleRequest("look", delay_seconds=900))
+
+    assert second.focus == "look"
+
+
+async def test_an_agent_that_may_make_no_schedule_more_is_told_what_to_do(running):
+    plan = [asks(("schedule_once", '{"delay_seconds": 900, "focus": "look"}')), says("done")]
+    model = Model(lambda _: plan.pop(0))
+
+    async with running(Quotas(schedules=0), model) as runtime:
+        outcome = await runtime.outcome(await runtime.submit(WATCH, api()))
+
+    assert outcome.status is RunStatus.COMPLETED
+    told = model.requests[-1].messages[-1].content
+    assert "quota reached: the tenant has 0 schedules (schedules)" in told
+    assert "end one with cancel_schedule first" in told

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import LedgerRecord
-from owlclaw_ray.domain.quota import KeyQuota
+from owlclaw_ray.domain.quota import AGENTS, SCHEDULES, KeyQuota
 from owlclaw_ray.domain.run import Run, RunResult
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
 from owlclaw_ray.errors import QuotaReachedError
@@ -25,8 +25,10 @@ class IdempotencyClaim(Struct, frozen=True):
     expires_at: datetime
 
 
-OPEN_RETRY_SECONDS = 1.0
+_OPEN_RETRY_SECONDS = 1.0
 """After how long somebody whose runs are not over should ask again."""
+_HELD_RETRY_SECONDS = 60.0
+"""And somebody who has as much as may be of what somebody has to end, or to remove."""
 
 
 class SubmitRun(Struct, frozen=True):
@@ -229,18 +231,21 @@ class QueueFull(Struct, frozen=True, tag=True):
 
 
 class QuotaReached(Struct, frozen=True, tag=True):
-    """The trigger is refused: its tenant, or the key, has what it may have of a quota (see domain.quota)."""
+    """The trigger, or what else would make more, is refused: its tenant, or the key, has what it may have of a quota (see domain.quota)."""
 
     quota: str
     limit: int
     until: datetime | None = None
-    """When there is more; None for a quota of runs that are not over."""
+    """When there is more; None for a quota of what there is at a time."""
     of_key: bool = False
     """Whether it is the quota of the key."""
 
     def error(self, now: datetime) -> QuotaReachedError:
         """Return what callers are told."""
-        wait = OPEN_RETRY_SECONDS if self.until is None else max(0.0, (self.until - now).total_seconds())
+        if self.until is not None:
+            wait = max(0.0, (self.until - now).total_seconds())
+        else:
+            wait = _HELD_RETRY_SECONDS if self.quota in {AGENTS, SCHEDULES} else _OPEN_RETRY_SECONDS
         return QuotaReachedError(self.quota, self.limit, wait, of_key=self.of_key)
 
 

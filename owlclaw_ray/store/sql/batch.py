@@ -43,6 +43,7 @@ from owlclaw_ray.store.sql.command_registry import apply, needs_of
 from owlclaw_ray.store.sql.dialects import Dialect
 from owlclaw_ray.store.sql.failures import FailureAction, explain, failure_of
 from owlclaw_ray.store.sql.loader import Loader
+from owlclaw_ray.store.sql.quotas import count_anew
 from owlclaw_ray.store.sql.row_codecs import ENTRY_COLUMNS, entry_of
 from owlclaw_ray.store.sql.schema import blobs, journal, payload_left, runs, small_payload
 from owlclaw_ray.store.sql.working_set import RowChange
@@ -104,8 +105,11 @@ class Applier:
         needs = needs_of(commands)
         store = self._loader.load(connection, needs)
         answers = [apply(store, command) for command in commands]
+        store.remove(RowChange.REMOVED_AGENT, store.new_agents)
         self._writer.write(connection, store)
-        self._registered |= needs.registered.keys()
+        for tenant in store.changes[RowChange.TENANT].values():
+            count_anew(connection, self._dialect, tenant)
+        self._registered |= needs.registered.keys() - store.new_agents
         self._grown.update(run_id for run_id, _ in store.changes[RowChange.ENTRY])
         self._grown |= store.changes[RowChange.REMOVED_JOURNAL].keys()
         self._changed_schedules |= (

@@ -39,7 +39,9 @@ class RowNeeds(Struct):
     keys: set[str] = field(default_factory=set)
     submissions: int = 0
     starts: dict[str, set[BudgetWindow]] = field(default_factory=dict)
-    """Tenants whose quotas are asked for, and the minutes in which runs of theirs are submitted."""
+    """Tenants of which runs are submitted, and the minutes in which."""
+    counts: set[str] = field(default_factory=set)
+    """Agents of whose tenants something begins, is made or ends that quotas may count."""
     claims_agents: bool = False
     """Whether agents or runs are claimed, which is for the cluster that holds the lease."""
     changes_lease: bool = False
@@ -98,6 +100,7 @@ class RowNeeds(Struct):
     def claim(self, key: str, epoch: int) -> None:
         """Note the claim of a run of an agent."""
         self.takes[key] += 1
+        self.counts.add(key)
         self.claims_agents = True
         self.claims.setdefault(key, set()).add(epoch)
 

@@ -17,6 +17,7 @@ from owlclaw_ray.store.commands import (
 from owlclaw_ray.store.sql.approvals import go_on
 from owlclaw_ray.store.sql.codec import agent_key, dump, to_micros
 from owlclaw_ray.store.sql.command_registry import applies
+from owlclaw_ray.store.sql.quotas import keep, no_room_for
 from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.run_lifecycle import appended, check_claimed, need_facts, owned, run_of, store_facts
 from owlclaw_ray.store.sql.working_set import PutRow, WorkingSet, awaited_by
@@ -62,7 +63,7 @@ def run_ended(store: WorkingSet, command: RunEnded) -> RunReleased:
 
 
 def _need_task(needs: RowNeeds, command: PutTask) -> None:
-    needs.agent(command.task.owner, command.at)
+    needs.counts.add(needs.agent(command.task.owner, command.at))
     needs.tasks.add(command.task.task_id)
 
 
@@ -76,6 +77,10 @@ def put_task(store: WorkingSet, command: PutTask) -> TaskStored | TaskChanged:
         return TaskChanged(None if stored is None else stored.task)
     if stored is not None and stored.task.owner != task.owner:
         raise ValueError(f"task {task.task_id} belongs to another agent")
+    refused = no_room_for(store, agent_key(task.owner))
+    if refused is not None:
+        raise ValueError(f"{task.owner} is new: {refused.error(command.at)}")
+    keep(store, agent_key(task.owner))
     created_at = to_micros(command.at) if stored is None else stored.created_at
     store.put_task(PutRow(task, created_at, command.at))
     return TaskStored()

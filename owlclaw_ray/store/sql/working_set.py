@@ -222,6 +222,8 @@ class RowChange(IntEnum):
     REMOVED_RUN = auto()
     REMOVED_JOURNAL = auto()
     """Runs whose journals are given up."""
+    REMOVED_AGENT = auto()
+    """Agents that were registered for the batch, and that it made no use of."""
     APPROVAL = auto()
     TASK = auto()
     REMOVED_DELIVERY = auto()
@@ -297,7 +299,9 @@ class WorkingSet(Struct):
     suspended: set[str] = field(default_factory=set)
     """Tenants of runs that are submitted or claimed, those that are suspended."""
     quotas: dict[str, Quotas] = field(default_factory=dict)
-    """Of the tenants of runs that are submitted, those that have any."""
+    """Of the tenants whose agents commands begin, make or end something of, those that have any."""
+    new_agents: set[str] = field(default_factory=set)
+    """Agents of tenants with a quota of agents that were registered for this batch, and that nothing keeps yet."""
     records: set[tuple[str, str]] = field(default_factory=set)
     """Ledger records that are in the store already, each by its run and its own id."""
     accounts: dict[str, AccountRow] = field(default_factory=dict)
