@@ -14,9 +14,10 @@ MAX_QUOTA = 10**12
 OPEN_RUNS = "open_runs"
 STARTS_A_MINUTE = "starts_a_minute"
 MODEL_TOKENS_A_MINUTE = "model_tokens_a_minute"
+RUNNING_RUNS = "running_runs"
 AGENTS = "agents"
 SCHEDULES = "schedules"
-HELD = (OPEN_RUNS, AGENTS, SCHEDULES)
+HELD = (OPEN_RUNS, RUNNING_RUNS, AGENTS, SCHEDULES)
 """Quotas of what there is at a time: their accounts have its number."""
 SUSPENDED = "suspended"
 """Stands in the place of a quota where nothing of a tenant is started because it is suspended."""
@@ -27,6 +28,8 @@ class Quotas(Struct, frozen=True, omit_defaults=True):
 
     open_runs: int | None = None
     """Runs that are not over: those that are queued, running and waiting together."""
+    running_runs: int | None = None
+    """Runs that are executed at once. Further ones wait in the queue; those that wait for people or other runs do not count."""
     starts_a_minute: int | None = None
     """Runs that are accepted in one minute of the clock, whoever triggers them: requests, webhooks, schedules and other agents."""
     agents: int | None = None
@@ -60,6 +63,7 @@ class QuotaUse(Struct, frozen=True):
     """What a tenant has and starts at the moment, as far as it has quotas: None where it has none."""
 
     open_runs: int | None = None
+    running_runs: int | None = None
     starts_a_minute: int | None = None
     agents: int | None = None
     schedules: int | None = None

@@ -8,9 +8,11 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import BudgetUse, minute_of
+from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.quota import (
     AGENTS,
     OPEN_RUNS,
+    RUNNING_RUNS,
     SCHEDULES,
     KeyQuota,
     Quotas,
@@ -18,6 +20,7 @@ from owlclaw_ray.domain.quota import (
     key_starts_account,
     starts_account,
 )
+from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import ScheduleKind, TickOutcome
 from owlclaw_ray.domain.tenant import Tenant, TenantStatus
 from owlclaw_ray.domain.trigger import BusyPolicy
@@ -27,6 +30,7 @@ from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import (
     ActivateAgent,
     AgentActivated,
+    AwaitRuns,
     BackfillTick,
     CancelRun,
     CancelSchedule,
@@ -42,13 +46,16 @@ from owlclaw_ray.store.commands import (
     QuotaReached,
     ReceiveDelivery,
     RunAccepted,
+    RunEnded,
     RunFinished,
+    RunReleased,
+    RunWaiting,
     ScheduleCreated,
     ScheduleFired,
     SubmitRun,
 )
-from owlclaw_ray.store.queries import AgentByRef, AgentsWithWork, BudgetUses, TicksOfSchedule
-from tests.contracts.store_commands import AGENT, NOW, activation, claimed, ending, one, submission
+from owlclaw_ray.store.queries import AgentByRef, AgentsWithWork, BudgetUses, RunById, RunFilter, TicksOfSchedule
+from tests.contracts.store_commands import AGENT, NOW, activation, claimed, ending, entries, one, submission
 from tests.contracts.store_schedule_contract import DUE, backfilling, firing, schedule
 from tests.contracts.store_webhook_contract import delivery
 
@@ -79,6 +86,11 @@ async def used(store: Store, quota: str) -> int:
     (use,) = await store.read(BudgetUses((held_account(quota, ACME),)))
     assert use.reserved == 0
     return use.used
+
+
+def clerk(number: int) -> AgentRef:
+    """Return an agent of the tenant."""
+    return AgentRef.parse(f"clerk:{number}", ACME)
 
 
 class QuotaContract:
@@ -377,3 +389,115 @@ class QuotaContract:
         assert isinstance(more, ScheduleCreated)
         assert refused == QuotaReached("schedules", 0)
         assert await used(store, SCHEDULES) == 0
+
+    async def test_as_many_runs_are_executed_at_once_as_may_be_and_the_others_wait_in_the_queue(
+        self, store: Store
+    ) -> None:
+        await one(store, tenant(Quotas(running_runs=2)))
+        await store.apply([start(number, clerk(number)) for number in range(4)])
+        claims = [ActivateAgent(clerk(each), ActivationId(f"act_{each}"), NOW, claim=True) for each in range(4)]
+
+        first = await store.apply([*claims, *claims])
+
+        executed = [isinstance(each, AgentActivated) and each.claimed is not None for each in first]
+        assert executed == 2 * [True, True, False, False]
+        assert await used(store, RUNNING_RUNS) == 2
+        assert await one(store, ClaimRun(clerk(2), 1, NOW)) == NothingQueued()
+        waiting = await store.read(RunById(ACME, RunId("run_acme_2")))
+        assert waiting is not None
+        assert (waiting.status, waiting.waits_for) == (RunStatus.QUEUED, "running_runs")
+        assert [each.waits_for for each in await store.read(RunFilter(ACME))] == [
+            "running_runs",
+            "running_runs",
+            "",
+            "",
+        ]
+
+        ended = await one(store, ending("run_acme_0", agent=clerk(0)))
+        again = await one(store, ending("run_acme_0", agent=clerk(0)))
+        assert (ended, again) == (RunFinished(None, (clerk(2),)), RunFinished())
+        assert await used(store, RUNNING_RUNS) == 1
+        assert (await claimed(store, agent=clerk(2))).run.run_id == "run_acme_2"
+        assert await one(store, ClaimRun(clerk(3), 1, NOW)) == NothingQueued()
+
+    async def test_the_place_of_a_run_goes_to_who_has_waited_longest_not_to_the_same_agent(self, store: Store) -> None:
+        await one(store, tenant(Quotas(running_runs=1)))
+        agents = [activation(f"act_{each}", clerk(each)) for each in range(2)]
+        await store.apply([start(0, clerk(0)), start(1, clerk(1)), start(2, clerk(0)), *agents])
+        await claimed(store, agent=clerk(0))
+
+        first = await one(store, ending("run_acme_0", agent=clerk(0)))
+        await claimed(store, agent=clerk(1))
+        second = await one(store, ending("run_acme_1", agent=clerk(1)))
+
+        assert (first, second) == (RunFinished(None, (clerk(1),)), RunFinished(None, (clerk(0),)))
+
+    async def test_while_places_are_free_an_end_claims_the_next_run_as_ever(self, store: Store) -> None:
+        await one(store, tenant(Quotas(running_runs=2)))
+        await store.apply([start(0), start(1), activation("act_1", CLERK)])
+        await claimed(store, agent=CLERK)
+
+        ended = await one(store, ending("run_acme_0", agent=CLERK))
+
+        assert isinstance(ended, RunFinished)
+        assert ended.next is not None
+        assert await used(store, RUNNING_RUNS) == 1
+
+    async def test_a_run_that_waits_leaves_its_place_and_needs_one_to_go_on(self, store: Store) -> None:
+        await one(store, tenant(Quotas(running_runs=1)))
+        agents = [activation(f"act_{each}", clerk(each)) for each in range(2)]
+        await store.apply([start(0, clerk(0)), start(1, clerk(1)), *agents])
+        await claimed(store, agent=clerk(0))
+        child = (RunId("run_acme_1"),)
+        facts = entries(3, EntryKind.MODEL_REPLIED)
+
+        waits = await one(store, AwaitRuns(RunId("run_acme_0"), clerk(0), 1, facts, child))
+        await claimed(store, agent=clerk(1))
+        resumed = await one(store, RunEnded(clerk(0), RunId("run_acme_0"), child))
+        refused = await one(store, ClaimRun(clerk(0), 1, NOW))
+        held = await store.read(RunById(ACME, RunId("run_acme_0")))
+        ended = await one(store, ending("run_acme_1", agent=clerk(1)))
+
+        assert waits == RunWaiting((clerk(1),))
+        assert resumed == RunReleased(resumes=True)
+        assert refused == NothingQueued()
+        assert held is not None
+        assert held.waits_for == "running_runs"
+        assert ended == RunFinished(None, (clerk(0),))
+        assert (await claimed(store, agent=clerk(0))).run.run_id == "run_acme_0"
+        assert await used(store, RUNNING_RUNS) == 1
+
+    async def test_a_run_that_lost_its_host_keeps_its_place_and_goes_on_in_it(self, store: Store) -> None:
+        await one(store, tenant(Quotas(running_runs=1)))
+        await store.apply([start(0, clerk(0)), start(1, clerk(1)), activation("act_0", clerk(0))])
+        await claimed(store, agent=clerk(0))
+
+        assert await store.read(AgentsWithWork()) == [clerk(0)]
+        other = await one(store, ActivateAgent(clerk(1), ActivationId("act_1"), NOW, claim=True))
+        taken = await one(store, ActivateAgent(clerk(0), ActivationId("act_2"), NOW, claim=True))
+
+        assert isinstance(other, AgentActivated)
+        assert other.claimed is None
+        assert isinstance(taken, AgentActivated)
+        assert taken.claimed is not None
+        assert await used(store, RUNNING_RUNS) == 1
+
+    async def test_a_sweep_finds_as_many_agents_as_may_begin_and_those_of_others(self, store: Store) -> None:
+        made, stranger = tenant(Quotas()), AgentRef.parse("clerk", OTHER)
+        await one(store, made)
+        await store.apply([*(start(number, clerk(number)) for number in range(6)), activation("act_0", clerk(0))])
+        await claimed(store, agent=clerk(0))
+        await store.apply([start(1, stranger), start(2, AgentRef.parse("clerk:2", OTHER))])
+
+        await one(store, PutTenant(replace(made.tenant, quotas=Quotas(running_runs=3)), made.tenant))
+        assert await used(store, RUNNING_RUNS) == 1
+        found = await store.read(AgentsWithWork())
+        await one(
+            store,
+            PutTenant(
+                replace(made.tenant, quotas=Quotas(running_runs=1)), replace(made.tenant, quotas=Quotas(running_runs=3))
+            ),
+        )
+
+        assert {*found} == {clerk(0), clerk(1), clerk(2), stranger, AgentRef.parse("clerk:2", OTHER)}
+        assert {*await store.read(AgentsWithWork())} == {clerk(0), stranger, AgentRef.parse("clerk:2", OTHER)}

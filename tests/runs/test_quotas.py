@@ -12,16 +12,20 @@ from owlclaw_ray.domain.quota import Quotas
 from owlclaw_ray.domain.run import RunStatus, Usage
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, ScheduleRequest
 from owlclaw_ray.domain.tenant import Tenant
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import QuotaReachedError
 from owlclaw_ray.ids import ScheduleId, TenantId
 from owlclaw_ray.runtime.api import TriggerRequest
 from owlclaw_ray.store.commands import CreateSchedule, PutTenant, SubmitRun
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
+from owlclaw_ray.tools.agents.options import AgentOptions
+from owlclaw_ray.tools.host import HostTools
 from tests.runs.test_runs import api
 from tests.worlds import Model, asks, says
 
 ACME = TenantId("acme")
+TOOLS = HostTools(agents=AgentOptions())
 WATCH = AgentRef.parse("watch", ACME)
 
 
@@ -44,7 +48,7 @@ def running(agents, tmp_path, clock):
 class Running:
     def __init__(self, agents, folder, clock, quotas, model):
         self._runtime = in_process_runtime(
-            agents_dir=agents.folder, data_dir=folder / "data", models=[model], clock=clock
+            agents_dir=agents.folder, data_dir=folder / "data", models=[model], clock=clock, host_tools=TOOLS
         )
         self._tenant = Tenant(ACME, "Acme", clock.now(), "system:local", quotas=quotas)
 
@@ -163,3 +167,46 @@ async def test_an_agent_that_may_make_no_schedule_more_is_told_what_to_do(runnin
     told = model.requests[-1].messages[-1].content
     assert "quota reached: the tenant has 0 schedules (schedules)" in told
     assert "end one with cancel_schedule first" in told
+
+
+async def test_runs_beyond_those_that_may_be_executed_at_once_wait_and_begin_as_soon_as_one_ends(running):
+    gates = [asyncio.Event() for _ in range(4)]
+    begun = asyncio.Queue()
+
+    async def wait(number):
+        begun.put_nowait(number)
+        await gates[number].wait()
+        return says("done")
+
+    model = Model(lambda request: wait(int(request.messages[0].content.rpartition("no. ")[2][0])))
+    async with running(Quotas(running_runs=2), model) as runtime:
+        agents = [AgentRef.parse(f"watch:{number}", ACME) for number in range(4)]
+        runs = [
+            await runtime.submit(agent, Trigger(TriggerKind.API, focus=f"no. {at}")) for at, agent in enumerate(agents)
+        ]
+        assert {await begun.get(), await begun.get()} == {0, 1}
+
+        waiting = [await runtime.run(ACME, runs[at].run_id) for at in (2, 3)]
+        assert [(each.status, each.waits_for) for each in waiting] == 2 * [(RunStatus.QUEUED, "running_runs")]
+        assert begun.empty()
+        gates[1].set()
+        assert await begun.get() == 2
+        assert (await runtime.run(ACME, runs[2].run_id)).waits_for == ""
+        assert (await runtime.run(ACME, runs[3].run_id)).waits_for == "running_runs"
+        for gate in gates:
+            gate.set()
+        outcomes = [await runtime.outcome(run) for run in runs]
+
+    assert [each.status for each in outcomes] == 4 * [RunStatus.COMPLETED]
+
+
+async def test_an_agent_that_waits_for_one_that_it_started_does_not_keep_the_only_place(running, agents):
+    assigned = '{"agent_definition_id": "helper", "assignment": "look"}'
+    plan = [asks(("agent__create_sub_agent", assigned)), says("seen"), says("done")]
+    model = Model(lambda _: plan.pop(0))
+
+    async with running(Quotas(running_runs=1), model) as runtime:
+        agents.define("helper", model="test")
+        outcome = await runtime.outcome(await runtime.submit(WATCH, api()))
+
+    assert (outcome.status, plan) == (RunStatus.COMPLETED, [])

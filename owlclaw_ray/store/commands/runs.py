@@ -86,6 +86,8 @@ class ClaimRun(Struct, frozen=True):
     The run becomes `running` and its journal gets run_started or run_resumed (run_continued, if it has just ceased to wait for
     approvals). Claiming again with the same epoch, while that epoch's run is not finished, returns that run and adds no
     entry. A run that waits blocks its agent's queue. Outcome: RunClaimed, NothingQueued or StaleEpoch.
+
+    NothingQueued too while as many runs of the tenant are executed as its quota `running_runs` allows, and this would be another one.
     """
 
     agent: AgentRef
@@ -121,6 +123,9 @@ class IdleHeartbeat(Struct, frozen=True):
 class FinishRun(Struct, frozen=True):
     """Append the last facts, set the result, save the agent's state, give back what the run reserved of budgets, all in one;
     then claim the next run if asked. What is to be told of the run's end is to be sent from then on.
+
+    Where as many runs of the tenant were executed as its quota `running_runs` allows, none is claimed: RunFinished.admitted says whose
+    turn it is.
 
     Outcome: RunFinished or StaleEpoch.
     """
@@ -295,10 +300,15 @@ class RunFinished(Struct, frozen=True):
     """The end is durable."""
 
     next: RunClaimed | None = None
+    admitted: tuple[AgentRef, ...] = ()
+    """Agents of the tenant that waited for its quota `running_runs`, and whose turn it is now: they should be woken."""
 
 
 class RunWaiting(Struct, frozen=True):
     """The requests are durable, and the run waits: it must not be executed before it is claimed again."""
+
+    admitted: tuple[AgentRef, ...] = ()
+    """As of RunFinished."""
 
 
 class RunReleased(Struct, frozen=True):

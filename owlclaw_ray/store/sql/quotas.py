@@ -8,21 +8,35 @@ changes what is counted shares with others, and whoever changes the tenant has a
 from __future__ import annotations
 
 from msgspec import Struct
-from sqlalchemy import Connection, Select, bindparam, func, select
+from sqlalchemy import Connection, Select, bindparam, exists, func, literal_column, select
 
-from owlclaw_ray.domain.quota import AGENTS, HELD, NO_QUOTAS, OPEN_RUNS, SCHEDULES, Quotas, held_account
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.quota import AGENTS, HELD, NO_QUOTAS, OPEN_RUNS, RUNNING_RUNS, SCHEDULES, Quotas, held_account
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.store.commands import QuotaReached
-from owlclaw_ray.store.sql.codec import agent_of, tenant_key
+from owlclaw_ray.store.sql.codec import agent_of, load, tenant_key
 from owlclaw_ray.store.sql.dialects import Dialect
 from owlclaw_ray.store.sql.row_needs import RowNeeds
-from owlclaw_ray.store.sql.schema import active_run, agents, budgets, open_schedule, runs, schedules
-from owlclaw_ray.store.sql.working_set import WorkingSet
+from owlclaw_ray.store.sql.schema import (
+    QUEUED,
+    RUNNING,
+    WAITING,
+    active_run,
+    agents,
+    budgets,
+    executed_run,
+    open_schedule,
+    runs,
+    schedules,
+    tenants,
+)
+from owlclaw_ray.store.sql.working_set import EPOCH_AFTER_WAIT, RunRow, WorkingSet
 
 _NUMBERS: dict[str, Select[int]] = {
     OPEN_RUNS: select(func.count()).select_from(runs).where(runs.c.tenant == bindparam("tenant"), active_run),
+    RUNNING_RUNS: select(func.count()).select_from(runs).where(runs.c.tenant == bindparam("tenant"), executed_run),
     AGENTS: select(func.count()).select_from(agents).where(agents.c.tenant == bindparam("tenant")),
     SCHEDULES: select(func.count())
     .select_from(schedules)
@@ -35,23 +49,52 @@ _NUMBERS: dict[str, Select[int]] = {
 }
 
 
+_before = runs.alias("before")
+_resuming = (
+    select(runs.c.agent)
+    .where(
+        runs.c.tenant == bindparam("tenant"),
+        runs.c.status == RUNNING,
+        runs.c.claimed_epoch == literal_column(str(EPOCH_AFTER_WAIT)),
+    )
+    .order_by(runs.c.seq)
+    .limit(bindparam("free"))
+)
+_first_queued = (
+    select(runs.c.agent)
+    .where(
+        runs.c.tenant == bindparam("tenant"),
+        runs.c.status == QUEUED,
+        ~exists().where(
+            _before.c.agent == runs.c.agent,
+            _before.c.status.in_([QUEUED, RUNNING, WAITING]),
+            (_before.c.status != QUEUED) | (_before.c.seq < runs.c.seq),
+        ),
+    )
+    .order_by(runs.c.seq)
+    .limit(bindparam("free"))
+)
+
+
 class AccountsInUse(Struct, frozen=True):
     """Which accounts of tenants a batch may change."""
 
-    runs: bool
+    ends: bool
+    executions: bool
     agents: bool
     schedules: bool
 
     def of(self, quotas: Quotas) -> list[str]:
         """Return the quotas of HELD that a tenant has and the batch may change the accounts of."""
-        changed = {OPEN_RUNS: self.runs, AGENTS: self.agents, SCHEDULES: self.schedules}
+        changed = {OPEN_RUNS: self.ends, RUNNING_RUNS: self.executions, AGENTS: self.agents, SCHEDULES: self.schedules}
         return [name for name in quotas.given if changed.get(name)]
 
 
 def accounts_in_use(needs: RowNeeds, store: WorkingSet) -> AccountsInUse:
     """Return which accounts of tenants a batch may change."""
     return AccountsInUse(
-        runs=bool(needs.submissions or needs.finished),
+        ends=bool(needs.submissions or needs.finished),
+        executions=bool(needs.takes or needs.finished or needs.waits),
         agents=bool(store.new_agents),
         schedules=bool(needs.schedules),
     )
@@ -81,6 +124,57 @@ def keep(store: WorkingSet, agent: str) -> None:
     if agent in store.new_agents:
         store.new_agents.remove(agent)
         count(store, agent_of(agent).tenant, AGENTS, 1)
+
+
+def begin(store: WorkingSet, run: RunRow) -> bool:
+    """Give a run a place among those that are executed, unless it has one; return whether it has one then."""
+    tenant = agent_of(run.agent).tenant
+    if run.is_executed:
+        return True
+    if reached(store, tenant, RUNNING_RUNS) is not None:
+        return False
+    count(store, tenant, RUNNING_RUNS, 1)
+    return True
+
+
+def stop(store: WorkingSet, run: RunRow) -> None:
+    """Take the place from a run that ends, or is to wait."""
+    tenant = agent_of(run.agent).tenant
+    if run.is_executed and RUNNING_RUNS in store.quotas.get(tenant, NO_QUOTAS).given:
+        count(store, tenant, RUNNING_RUNS, -1)
+        store.freed.add(tenant)
+
+
+def admitted(connection: Connection, store: WorkingSet) -> dict[TenantId, tuple[AgentRef, ...]]:
+    """Return, of each tenant of which places have become free, the agents whose turn it is: those whose runs go on after waiting, then
+    those whose first run was queued earliest. All changes of the batch are written.
+    """
+    found = {}
+    for tenant in store.freed - store.suspended:
+        limit = store.quotas[tenant].given[RUNNING_RUNS]
+        asked = {"tenant": tenant, "free": limit - store.accounts[held_account(RUNNING_RUNS, tenant)].used}
+        if asked["free"] > 0:
+            waiting = [
+                *connection.execute(_resuming, asked).scalars(),
+                *connection.execute(_first_queued, asked).scalars(),
+            ]
+            found[tenant] = tuple(map(agent_of, waiting[: asked["free"]]))
+    return found
+
+
+def free_places(connection: Connection, of: TenantId | None = None) -> dict[TenantId, int]:
+    """Return of each tenant with a quota of running runs, or of that one, how many more it may execute."""
+    quoted = select(tenants.c.tenant, tenants.c.quotas).where(tenants.c.quotas.contains(RUNNING_RUNS))
+    if of is not None:
+        quoted = quoted.where(tenants.c.tenant == of)
+    limits = {row.tenant: load(row.quotas)[RUNNING_RUNS] for row in connection.execute(quoted)}
+    accounts = {held_account(RUNNING_RUNS, tenant): tenant for tenant in limits}
+    if accounts:
+        for account, used in connection.execute(
+            select(budgets.c.account, budgets.c.used).where(budgets.c.account.in_(accounts))
+        ):
+            limits[accounts[account]] -= used
+    return {tenant: max(0, free) for tenant, free in limits.items()}
 
 
 def count_schedule(store: WorkingSet, schedule: Schedule, more: int) -> None:

@@ -81,6 +81,8 @@ class RowNeeds(Struct):
     reservations: set[str] = field(default_factory=set)
     finished: set[str] = field(default_factory=set)
     """Runs that end: what they reserved is given back."""
+    waits: bool = False
+    """Whether runs are to wait for people, or for others."""
     ticked: set[str] = field(default_factory=set)
     """Runs whose ticks are asked for."""
 

@@ -8,15 +8,22 @@ from itertools import chain
 import pytest
 from msgspec.structs import replace
 
-from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.quota import AGENTS, OPEN_RUNS, SCHEDULES, Quotas, held_account
+from owlclaw_ray.domain.quota import AGENTS, OPEN_RUNS, RUNNING_RUNS, SCHEDULES, Quotas, held_account
 from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.ids import RunId
-from owlclaw_ray.store.commands import CancelRun, CommandFailed, CreateSchedule, RunAccepted, ScheduleCreated
+from owlclaw_ray.ids import ActivationId, RunId
+from owlclaw_ray.store.commands import (
+    ActivateAgent,
+    CancelRun,
+    CommandFailed,
+    CreateSchedule,
+    RunAccepted,
+    RunFinished,
+    ScheduleCreated,
+)
 from owlclaw_ray.store.queries import BudgetUses, RunFilter
 from owlclaw_ray.store.sql.factory import open_store
-from tests.contracts.store_commands import NOW, one
-from tests.contracts.store_quota_contract import ACME, start, tenant
+from tests.contracts.store_commands import NOW, ending, one
+from tests.contracts.store_quota_contract import ACME, clerk, start, tenant
 from tests.contracts.store_schedule_contract import schedule
 
 pytestmark = pytest.mark.postgres
@@ -28,10 +35,6 @@ async def keepers(postgres_url):
     yield first, second
     await first.close()
     await second.close()
-
-
-def clerk(number: int) -> AgentRef:
-    return AgentRef.parse(f"clerk:{number}", ACME)
 
 
 async def used(store, quota: str) -> int:
@@ -85,3 +88,43 @@ async def test_a_quota_that_is_given_amid_a_flood_counts_every_run(keepers):
     there = await open_runs(keepers[0])
     assert await used(keepers[0], OPEN_RUNS) == there
     assert there == 70
+
+
+async def test_two_keepers_have_together_no_more_runs_executed_than_a_quota_allows_and_leave_no_place_empty(keepers):
+    await one(keepers[0], tenant(Quotas(running_runs=3)))
+    await keepers[0].apply([start(number, clerk(number % 12)) for number in range(48)])
+    most, ended = 0, []
+    waiting, busy, woken = asyncio.Queue(), set(), set()
+
+    async def execute(at: int):
+        nonlocal most
+        keeper, other = keepers[at % 2], keepers[1 - at % 2]
+        while (agent := await waiting.get()) is not None:
+            if agent in busy:
+                woken.add(agent)
+                continue
+            busy.add(agent)
+            active = await one(keeper, ActivateAgent(agent, ActivationId(f"act_{agent}"), NOW, claim=True))
+            run = active.claimed
+            while run is not None:
+                running = await other.read(RunFilter(ACME, status=RunStatus.RUNNING, limit=1_000, payloads=False))
+                most = max(most, len(running))
+                end = ending(run.run.run_id, run.journal[-1].seq + 1, epoch=active.epoch, agent=agent)
+                finished = await one(keeper, end)
+                assert isinstance(finished, RunFinished)
+                ended.append(run.run.run_id)
+                run = finished.next
+                for each in (*finished.admitted, *(8 * [None] if len(ended) == 48 else [])):
+                    waiting.put_nowait(each)
+            busy.remove(agent)
+            if agent in woken:
+                woken.remove(agent)
+                waiting.put_nowait(agent)
+
+    for number in range(12):
+        waiting.put_nowait(clerk(number))
+    await asyncio.gather(*(execute(at) for at in range(8)))
+
+    assert sorted(ended) == sorted(f"run_acme_{number}" for number in range(48))
+    assert most <= 3
+    assert await used(keepers[0], RUNNING_RUNS) == 0
