@@ -948,8 +948,8 @@ TenantStatus: TypeAlias = Literal["active", "suspended"]
 class Quotas(TypedDict):
     """Quotas of a tenant; null: as much as it likes. `open_runs`: runs that are queued, running and waiting together. `running_runs`:
     runs that are executed at once; further ones wait. `starts_a_minute`: runs accepted in one minute of the clock. `agents`: those that
-    exist. `schedules`: those that are active or paused, but for heartbeats. `model_tokens_a_minute`: tokens of prompts and replies; calls
-    wait for the next minute.
+    exist. `schedules`: those that are active or paused, but for heartbeats. `memory_bytes`, `artifact_bytes`: what agents' memories and
+    large results take in the store. `model_tokens_a_minute`: tokens of prompts and replies; calls wait for the next minute.
     """
 
     open_runs: int | None
@@ -957,6 +957,8 @@ class Quotas(TypedDict):
     starts_a_minute: int | None
     agents: int | None
     schedules: int | None
+    memory_bytes: int | None
+    artifact_bytes: int | None
     model_tokens_a_minute: int | None
 
 
@@ -991,7 +993,14 @@ _Weight: TypeAlias = Annotated[
 
 
 QuotaName: TypeAlias = Literal[
-    "open_runs", "running_runs", "starts_a_minute", "agents", "schedules", "model_tokens_a_minute"
+    "open_runs",
+    "running_runs",
+    "starts_a_minute",
+    "agents",
+    "schedules",
+    "memory_bytes",
+    "artifact_bytes",
+    "model_tokens_a_minute",
 ]
 QuotaChange: TypeAlias = dict[QuotaName, _Quota | None]
 """The quotas that are to be others; null removes one."""

@@ -17,7 +17,9 @@ MODEL_TOKENS_A_MINUTE = "model_tokens_a_minute"
 RUNNING_RUNS = "running_runs"
 AGENTS = "agents"
 SCHEDULES = "schedules"
-HELD = (OPEN_RUNS, RUNNING_RUNS, AGENTS, SCHEDULES)
+MEMORY_BYTES = "memory_bytes"
+ARTIFACT_BYTES = "artifact_bytes"
+HELD = (OPEN_RUNS, RUNNING_RUNS, AGENTS, SCHEDULES, MEMORY_BYTES, ARTIFACT_BYTES)
 """Quotas of what there is at a time: their accounts have its number."""
 SUSPENDED = "suspended"
 """Stands in the place of a quota where nothing of a tenant is started because it is suspended."""
@@ -36,6 +38,10 @@ class Quotas(Struct, frozen=True, omit_defaults=True):
     """Agents that exist, from their first trigger or schedule on."""
     schedules: int | None = None
     """Schedules that are active or paused, but for heartbeats, which definitions have and nobody makes."""
+    memory_bytes: int | None = None
+    """Bytes of MEMORY.md and of the archives of all agents, where they are in the store."""
+    artifact_bytes: int | None = None
+    """Bytes of artifacts that are in the store."""
     model_tokens_a_minute: int | None = None
     """Tokens of prompts and replies in one minute of the clock. Calls that find none left wait for the next minute."""
 
@@ -67,6 +73,8 @@ class QuotaUse(Struct, frozen=True):
     starts_a_minute: int | None = None
     agents: int | None = None
     schedules: int | None = None
+    memory_bytes: int | None = None
+    artifact_bytes: int | None = None
     model_tokens_a_minute: int | None = None
 
 
@@ -83,6 +91,19 @@ def starts_account(tenant: TenantId, minute: BudgetWindow) -> str:
 def key_starts_account(key_id: KeyId, minute: BudgetWindow) -> str:
     """Return the account of the runs that a key starts in that minute."""
     return f"quota.{STARTS_A_MINUTE}.{minute.key}@key:{quote(key_id, safe='')}"
+
+
+def uncounted_quotas(*, memories_in_files: bool, artifacts_in_files: bool) -> dict[str, str]:
+    """Return the quotas that a runtime cannot count, each with why: files change without a commit."""
+    kept = {
+        MEMORY_BYTES: (memories_in_files, "memories", "memory"),
+        ARTIFACT_BYTES: (artifacts_in_files, "artifacts", "artifacts"),
+    }
+    return {
+        quota: f"{what} are in files, not in the store ({section}.home)"
+        for quota, (in_files, what, section) in kept.items()
+        if in_files
+    }
 
 
 def model_tokens_budget(quotas: Quotas) -> Budget | None:

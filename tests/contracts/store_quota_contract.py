@@ -9,8 +9,11 @@ from msgspec.structs import replace
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import BudgetUse, minute_of
 from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.memory import ACKNOWLEDGED
 from owlclaw_ray.domain.quota import (
     AGENTS,
+    ARTIFACT_BYTES,
+    MEMORY_BYTES,
     OPEN_RUNS,
     RUNNING_RUNS,
     SCHEDULES,
@@ -25,11 +28,13 @@ from owlclaw_ray.domain.schedule import ScheduleKind, TickOutcome
 from owlclaw_ray.domain.tenant import Tenant, TenantStatus
 from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.domain.webhook import DeliveryStatus
-from owlclaw_ray.ids import ActivationId, KeyId, RunId, ScheduleId, TenantId
+from owlclaw_ray.ids import ActivationId, ArtifactId, KeyId, RunId, ScheduleId, TenantId
 from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.artifacts import ArtifactById, ArtifactPart
 from owlclaw_ray.store.commands import (
     ActivateAgent,
     AgentActivated,
+    ArtifactStored,
     AwaitRuns,
     BackfillTick,
     CancelRun,
@@ -39,9 +44,14 @@ from owlclaw_ray.store.commands import (
     CreateSchedule,
     DeliveryStored,
     FireSchedule,
+    ForgetArtifacts,
+    MemoriesStored,
     NothingQueued,
+    OldArtifact,
     Outcome,
     PauseSchedule,
+    PutArtifact,
+    PutArtifactPart,
     PutTenant,
     QuotaReached,
     ReceiveDelivery,
@@ -54,8 +64,17 @@ from owlclaw_ray.store.commands import (
     ScheduleFired,
     SubmitRun,
 )
-from owlclaw_ray.store.queries import AgentByRef, AgentsWithWork, BudgetUses, RunById, RunFilter, TicksOfSchedule
+from owlclaw_ray.store.queries import (
+    AgentByRef,
+    AgentsWithWork,
+    BudgetUses,
+    MemoryOfAgent,
+    RunById,
+    RunFilter,
+    TicksOfSchedule,
+)
 from tests.contracts.store_commands import AGENT, NOW, activation, claimed, ending, entries, one, submission
+from tests.contracts.store_memory_contract import ACTIVE, appended, change, written
 from tests.contracts.store_schedule_contract import DUE, backfilling, firing, schedule
 from tests.contracts.store_webhook_contract import delivery
 
@@ -91,6 +110,17 @@ async def used(store: Store, quota: str) -> int:
 def clerk(number: int) -> AgentRef:
     """Return an agent of the tenant."""
     return AgentRef.parse(f"clerk:{number}", ACME)
+
+
+def artifact_id(number: int) -> ArtifactId:
+    """Return the id of an artifact."""
+    return ArtifactId(f"art_{number:026d}")
+
+
+def artifact(number: int, size: int, agent: AgentRef = CLERK) -> tuple[PutArtifactPart, PutArtifact]:
+    """Return what stores an artifact of that size."""
+    part = PutArtifactPart(agent, artifact_id(number), 0, b"x" * size, NOW, total_bytes=size)
+    return part, PutArtifact(agent, artifact_id(number), "text/plain", size, 1, "", NOW)
 
 
 class QuotaContract:
@@ -501,3 +531,53 @@ class QuotaContract:
 
         assert {*found} == {clerk(0), clerk(1), clerk(2), stranger, AgentRef.parse("clerk:2", OTHER)}
         assert {*await store.read(AgentsWithWork())} == {clerk(0), stranger, AgentRef.parse("clerk:2", OTHER)}
+
+    async def test_memories_grow_as_far_as_their_tenant_may_have_bytes_and_shrink_whenever(self, store: Store) -> None:
+        made = tenant(Quotas())
+        await store.apply([made, change(0, written(b"12345"), written(b"123", "ARCHIVE.md"), agent=CLERK)])
+        await one(store, PutTenant(replace(made.tenant, quotas=Quotas(memory_bytes=12)), made.tenant))
+        assert await used(store, MEMORY_BYTES) == 8
+
+        grown = change(1, appended(b"6789"), written(b"x" * 99, ACKNOWLEDGED), agent=CLERK)
+        outcomes = [await one(store, grown), await one(store, grown)]
+        refused = await one(store, change(2, appended(b"0"), agent=CLERK))
+        other = await one(store, change(0, written(b"1"), agent=clerk(2)))
+        assert outcomes == [MemoriesStored(2), MemoriesStored(2)]
+        assert refused == other == QuotaReached("memory_bytes", 12)
+        assert (await store.read(MemoryOfAgent(CLERK, {ACTIVE: 0}))).texts[ACTIVE].text == b"123456789"
+
+        assert await one(store, change(2, written(b"1234567"), agent=CLERK)) == MemoriesStored(3)
+        assert await used(store, MEMORY_BYTES) == 10
+        assert await one(store, change(0, written(b"12"), agent=clerk(2))) == MemoriesStored(1)
+        await one(
+            store,
+            PutTenant(
+                replace(made.tenant, quotas=Quotas(memory_bytes=1)),
+                replace(made.tenant, quotas=Quotas(memory_bytes=12)),
+            ),
+        )
+        assert await one(store, change(3, written(b"123"), agent=CLERK)) == MemoriesStored(4)
+        assert await used(store, MEMORY_BYTES) == 8
+
+    async def test_artifacts_are_kept_as_far_as_their_tenant_may_have_bytes(self, store: Store) -> None:
+        made = tenant(Quotas())
+        await store.apply([made, *artifact(1, 40), *artifact(2, 20, AgentRef.parse("clerk", OTHER))])
+        await one(store, PutTenant(replace(made.tenant, quotas=Quotas(artifact_bytes=100)), made.tenant))
+        assert await used(store, ARTIFACT_BYTES) == 40
+
+        for _ in range(2):
+            assert [*await store.apply([*artifact(2, 60)])] == 2 * [ArtifactStored()]
+        refused = [*await store.apply([*artifact(3, 1), *artifact(2, 61)])]
+        assert refused == 4 * [QuotaReached("artifact_bytes", 100)]
+        assert await store.read(ArtifactById(CLERK, artifact_id(3))) is None
+        assert await store.read(ArtifactPart(CLERK, artifact_id(3), 0)) is None
+        await store.apply([*artifact(2, 10)])
+        assert await used(store, ARTIFACT_BYTES) == 50
+
+        gone = ForgetArtifacts((OldArtifact(CLERK, artifact_id(1)), OldArtifact(CLERK, artifact_id(9))), NOW)
+        await one(store, gone)
+        assert await used(store, ARTIFACT_BYTES) == 50
+        for _ in range(2):
+            await one(store, replace(gone, before=NOW + MINUTE))
+        assert await used(store, ARTIFACT_BYTES) == 10
+        assert [*await store.apply([*artifact(3, 90)])] == 2 * [ArtifactStored()]

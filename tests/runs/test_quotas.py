@@ -6,14 +6,17 @@ import asyncio
 
 import pytest
 
+from owlclaw_ray.access.tenants import TenantChange
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.memory import MemoryHomeKind
 from owlclaw_ray.domain.model import ModelReply
+from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.quota import Quotas
 from owlclaw_ray.domain.run import RunStatus, Usage
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, ScheduleRequest
 from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.errors import QuotaReachedError
+from owlclaw_ray.errors import InvalidAccessError, QuotaReachedError
 from owlclaw_ray.ids import ScheduleId, TenantId
 from owlclaw_ray.runtime.api import TriggerRequest
 from owlclaw_ray.store.commands import CreateSchedule, PutTenant, SubmitRun
@@ -38,17 +41,22 @@ def clock():
 def running(agents, tmp_path, clock):
     """Returns a runtime that a tenant with these quotas shares."""
 
-    def made(quotas, model, **limits):
+    def made(quotas, model, memories=MemoryHomeKind.FILES, **limits):
         agents.define(limits=limits)
-        return Running(agents, tmp_path, clock, quotas, model)
+        return Running(agents, tmp_path, clock, quotas, model=model, memories=memories)
 
     return made
 
 
 class Running:
-    def __init__(self, agents, folder, clock, quotas, model):
+    def __init__(self, agents, folder, clock, quotas, *, model, memories):
         self._runtime = in_process_runtime(
-            agents_dir=agents.folder, data_dir=folder / "data", models=[model], clock=clock, host_tools=TOOLS
+            agents_dir=agents.folder,
+            data_dir=folder / "data",
+            models=[model],
+            clock=clock,
+            host_tools=TOOLS,
+            memories=memories,
         )
         self._tenant = Tenant(ACME, "Acme", clock.now(), "system:local", quotas=quotas)
 
@@ -210,3 +218,39 @@ async def test_an_agent_that_waits_for_one_that_it_started_does_not_keep_the_onl
         outcome = await runtime.outcome(await runtime.submit(WATCH, api()))
 
     assert (outcome.status, plan) == (RunStatus.COMPLETED, [])
+
+
+async def test_an_agent_that_may_remember_no_more_is_told_and_goes_on(running):
+    plan = [asks(("remember", '{"content": "the market is calm"}')), says("done")]
+    model = Model(lambda _: plan.pop(0))
+
+    async with running(Quotas(memory_bytes=10), model, MemoryHomeKind.DATABASE) as runtime:
+        outcome = await runtime.outcome(await runtime.submit(WATCH, api()))
+        with pytest.raises(QuotaReachedError, match="the tenant may have 10 bytes of memories"):
+            await runtime.memory.remember(WATCH, "the market is calm")
+        kept = await runtime.memory.memories(WATCH)
+
+    assert (outcome.status, kept) == (RunStatus.COMPLETED, ())
+    told = model.requests[-1].messages[-1].content
+    assert "limit_reached" in told
+    assert "the tenant may have 10 bytes of memories (memory_bytes), and this would be more" in told
+
+
+async def test_what_is_forgotten_makes_room_for_what_is_remembered(running):
+    async with running(Quotas(memory_bytes=1_300), Model(lambda _: says("done")), MemoryHomeKind.DATABASE) as runtime:
+        first = await runtime.memory.remember(WATCH, "calm " * 160)
+        with pytest.raises(QuotaReachedError):
+            await runtime.memory.remember(WATCH, "busy " * 160)
+        await runtime.memory.delete(WATCH, first.memory_id)
+        second = await runtime.memory.remember(WATCH, "busy " * 160)
+
+    assert second.content == "busy " * 160
+
+
+async def test_a_quota_of_what_is_in_files_cannot_be_given(running):
+    async with running(Quotas(), Model(lambda _: says("done"))) as runtime:
+        for quotas in (Quotas(memory_bytes=1), Quotas(artifact_bytes=1)):
+            with pytest.raises(InvalidAccessError, match="are in files, not in the store"):
+                await runtime.tenants.create(LOCAL, "other", quotas=quotas)
+            with pytest.raises(InvalidAccessError, match="cannot be counted"):
+                await runtime.tenants.change(LOCAL, ACME, TenantChange(quotas=quotas.given))

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import LedgerRecord
-from owlclaw_ray.domain.quota import AGENTS, SCHEDULES, KeyQuota
+from owlclaw_ray.domain.quota import OPEN_RUNS, SUSPENDED, KeyQuota
 from owlclaw_ray.domain.run import Run, RunResult
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
 from owlclaw_ray.errors import QuotaReachedError
@@ -250,7 +250,7 @@ class QuotaReached(Struct, frozen=True, tag=True):
         if self.until is not None:
             wait = max(0.0, (self.until - now).total_seconds())
         else:
-            wait = _HELD_RETRY_SECONDS if self.quota in {AGENTS, SCHEDULES} else _OPEN_RETRY_SECONDS
+            wait = _OPEN_RETRY_SECONDS if self.quota in {OPEN_RUNS, SUSPENDED} else _HELD_RETRY_SECONDS
         return QuotaReachedError(self.quota, self.limit, wait, of_key=self.of_key)
 
 

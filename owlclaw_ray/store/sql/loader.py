@@ -44,6 +44,7 @@ from owlclaw_ray.store.sql.schema import (
     active_run,
     agents,
     approvals,
+    artifacts,
     attempts,
     begun_run,
     budget_reservations,
@@ -114,8 +115,7 @@ class Loader:
     """The statements for one database, made once, and the agents that are known to be registered."""
 
     def __init__(self, dialect: Dialect, cluster: str = "") -> None:
-        self._dialect, self._cluster = dialect, cluster
-        self._node_id, self._generation = "", 0
+        self._dialect, self._cluster, self._node_id, self._generation = dialect, cluster, "", 0
         self._known_agents: set[str] = set()
         among = dialect.among
         self._register = (
@@ -181,6 +181,9 @@ class Loader:
             select(*CALLBACKS.columns).where(among(callbacks.c.callback_id, "ids")).order_by(callbacks.c.callback_id)
         )
         self._records = dialect.among_pairs(ledger.c.run_id, ledger.c.record_id)
+        self._artifacts = dialect.among_pairs(artifacts.c.agent, artifacts.c.artifact_id).add_columns(
+            artifacts.c.size_bytes, artifacts.c.stored_at
+        )
         self._open_accounts = (
             dialect.insert(budgets)
             .values({name: bindparam(f"new_{name}") for name in _ACCOUNT_COLUMNS})
@@ -387,6 +390,10 @@ class Loader:
             connection.execute(self._open_accounts, new)
         accounts = needs.accounts.keys() | needs.charged | {row.account for row in reserved.values()}
         store.accounts = {row[0]: AccountRow(*row) for row in rows(self._accounts, accounts)}
+        if needs.artifacts and any(quotas.artifact_bytes is not None for quotas in store.quotas.values()):
+            # The accounts are locked by now: nobody else changes what they count.
+            for row in connection.execute(self._artifacts, self._dialect.pairs(needs.artifacts)):
+                store.artifacts[row.agent, row.artifact_id] = (row.size_bytes, row.stored_at)
 
     def _take_runs(self, store: WorkingSet, rows: Iterable[Any]) -> list[RunRow]:
         taken = []

@@ -7,11 +7,26 @@ changes what is counted shares with others, and whoever changes the tenant has a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import msgspec
 from msgspec import Struct
 from sqlalchemy import Connection, Select, bindparam, exists, func, literal_column, select
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.quota import AGENTS, HELD, NO_QUOTAS, OPEN_RUNS, RUNNING_RUNS, SCHEDULES, Quotas, held_account
+from owlclaw_ray.domain.memory import ACKNOWLEDGED, StoredDocument
+from owlclaw_ray.domain.quota import (
+    AGENTS,
+    ARTIFACT_BYTES,
+    HELD,
+    MEMORY_BYTES,
+    NO_QUOTAS,
+    OPEN_RUNS,
+    RUNNING_RUNS,
+    SCHEDULES,
+    Quotas,
+    held_account,
+)
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.ids import TenantId
@@ -25,8 +40,10 @@ from owlclaw_ray.store.sql.schema import (
     WAITING,
     active_run,
     agents,
+    artifacts,
     budgets,
     executed_run,
+    memories,
     open_schedule,
     runs,
     schedules,
@@ -37,6 +54,9 @@ from owlclaw_ray.store.sql.working_set import EPOCH_AFTER_WAIT, RunRow, WorkingS
 _NUMBERS: dict[str, Select[int]] = {
     OPEN_RUNS: select(func.count()).select_from(runs).where(runs.c.tenant == bindparam("tenant"), active_run),
     RUNNING_RUNS: select(func.count()).select_from(runs).where(runs.c.tenant == bindparam("tenant"), executed_run),
+    ARTIFACT_BYTES: select(func.coalesce(func.sum(artifacts.c.size_bytes), 0)).where(
+        artifacts.c.agent >= bindparam("first"), artifacts.c.agent < bindparam("beyond")
+    ),
     AGENTS: select(func.count()).select_from(agents).where(agents.c.tenant == bindparam("tenant")),
     SCHEDULES: select(func.count())
     .select_from(schedules)
@@ -83,10 +103,13 @@ class AccountsInUse(Struct, frozen=True):
     executions: bool
     agents: bool
     schedules: bool
+    memories: bool
+    artifacts: bool
 
     def of(self, quotas: Quotas) -> list[str]:
         """Return the quotas of HELD that a tenant has and the batch may change the accounts of."""
         changed = {OPEN_RUNS: self.ends, RUNNING_RUNS: self.executions, AGENTS: self.agents, SCHEDULES: self.schedules}
+        changed |= {MEMORY_BYTES: self.memories, ARTIFACT_BYTES: self.artifacts}
         return [name for name in quotas.given if changed.get(name)]
 
 
@@ -97,6 +120,8 @@ def accounts_in_use(needs: RowNeeds, store: WorkingSet) -> AccountsInUse:
         executions=bool(needs.takes or needs.finished or needs.waits),
         agents=bool(store.new_agents),
         schedules=bool(needs.schedules),
+        memories=bool(needs.memories),
+        artifacts=bool(needs.artifacts),
     )
 
 
@@ -183,13 +208,32 @@ def count_schedule(store: WorkingSet, schedule: Schedule, more: int) -> None:
         count(store, schedule.agent.tenant, SCHEDULES, more)
 
 
+def _number_of(connection: Connection, quota: str, asked: dict[str, str]) -> int:
+    if quota == MEMORY_BYTES:
+        found = select(memories.c.documents).where(
+            memories.c.agent >= asked["first"], memories.c.agent < asked["beyond"]
+        )
+        return sum(bytes_of(documents_of(text)) for text in connection.execute(found).scalars())
+    return int(connection.execute(_NUMBERS[quota], asked).scalar_one())
+
+
+def documents_of(text: str) -> dict[str, StoredDocument]:
+    """Return the documents of a memory from their column."""
+    return msgspec.json.decode(text, type=dict[str, StoredDocument])
+
+
+def bytes_of(documents: Mapping[str, StoredDocument]) -> int:
+    """Return how much of the documents of a memory counts."""
+    return sum(each.size for name, each in documents.items() if name != ACKNOWLEDGED)
+
+
 def count_anew(connection: Connection, dialect: Dialect, tenant: Tenant) -> None:
     """Set the accounts of a tenant to what there is now, all changes of the transaction being written."""
     first = tenant_key(tenant.tenant, "")
     asked = {"tenant": tenant.tenant, "first": first, "beyond": first[:-1] + chr(ord(first[-1]) + 1)}
     for quota in HELD:
         if quota in tenant.quotas.given:
-            number = connection.execute(_NUMBERS[quota], asked).scalar_one()
+            number = _number_of(connection, quota, asked)
             account = {"account": held_account(quota, tenant.tenant), "used": number, "reserved": 0, "alerted": 0}
             row = dialect.insert(budgets).values(account)
             connection.execute(row.on_conflict_do_update(index_elements=["account"], set_={"used": number}))

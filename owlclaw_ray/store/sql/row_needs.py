@@ -65,6 +65,8 @@ class RowNeeds(Struct):
     callbacks: set[str] = field(default_factory=set)
     memories: set[str] = field(default_factory=set)
     """Agents whose memories are to be locked, and made if they are new."""
+    artifacts: set[tuple[str, str]] = field(default_factory=set)
+    """Artifacts, each by its agent and its id, whose sizes are asked for where they are counted."""
     access_keys: set[str] = field(default_factory=set)
     """To lock."""
     tenants: set[str] = field(default_factory=set)

@@ -297,6 +297,8 @@ class WorkingSet(Struct):
     """Those that commands name."""
     memories: dict[str, MemoryRow] = field(default_factory=dict)
     """Of those agents whose memories commands name."""
+    artifacts: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    """The bytes of artifacts that commands name, and when they were stored, where they are counted."""
     access_keys: dict[str, AccessKey] = field(default_factory=dict)
     """Those that commands name."""
     tenants: dict[str, Tenant] = field(default_factory=dict)
