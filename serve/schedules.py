@@ -220,7 +220,8 @@ class ScheduleRoutes(Resource):
         asked = read_body(await request.body(), wire.BackfillRequest)
         since, until = wire.moment(asked["since"]), wire.moment(asked["until"])
         await check_owner(request, partial(self._owner, request, schedule_id))
-        done = await self._runtime.timetable.backfill(tenant_of(request), ScheduleId(schedule_id), since, until)
+        quota = principal_of(request).quota
+        done = await self._runtime.timetable.backfill(tenant_of(request), ScheduleId(schedule_id), since, until, quota)
         return json_response(backfill_body(done))
 
     @operation(

@@ -11,13 +11,13 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import MemoryHomeKind
 from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.domain.principal import LOCAL
-from owlclaw_ray.domain.quota import Quotas
+from owlclaw_ray.domain.quota import KeyQuota, Quotas
 from owlclaw_ray.domain.run import RunStatus, Usage
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, ScheduleRequest
 from owlclaw_ray.domain.tenant import Tenant
-from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.domain.trigger import Admission, Trigger, TriggerKind
 from owlclaw_ray.errors import InvalidAccessError, QuotaReachedError
-from owlclaw_ray.ids import ScheduleId, TenantId
+from owlclaw_ray.ids import KeyId, ScheduleId, TenantId
 from owlclaw_ray.runtime.api import TriggerRequest
 from owlclaw_ray.store.commands import CreateSchedule, PutTenant, SubmitRun
 from owlclaw_ray.testing.clock import ManualClock
@@ -137,6 +137,23 @@ async def test_a_backfill_says_how_many_times_a_quota_refused(running, clock):
         done = await runtime.timetable.backfill(ACME, ScheduleId("sch_1"), since, clock.now())
 
     assert (len(done.queued), done.refused) == (1, 3)
+
+
+async def test_a_backfill_counts_for_the_key_that_asks_for_it_and_once(running, clock):
+    key = KeyQuota(KeyId("4fT0aQ1z"), 2)
+    async with running(Quotas(), Model(lambda _: says("done"))) as runtime:
+        rule = ("*/5 * * * *", "UTC")
+        schedule = Schedule(ScheduleId("sch_1"), WATCH, ScheduleKind.CRON, "look", clock.now(), clock.now(), *rule)
+        await runtime.store.apply([CreateSchedule(schedule, 9)])
+        since = clock.now()
+        await clock.advance(1_000)
+        asked = (ACME, ScheduleId("sch_1"), since, clock.now(), key)
+
+        done, again = [await runtime.timetable.backfill(*asked) for _ in range(2)]
+        with pytest.raises(QuotaReachedError, match="the key has 2 starts in this minute"):
+            await runtime.submit(WATCH, api(), Admission(quota=key))
+
+    assert [(len(each.queued), each.known, each.refused) for each in (done, again)] == [(2, 0, 2), (0, 2, 2)]
 
 
 async def test_a_new_agent_beyond_the_quota_is_refused_and_those_that_there_are_go_on(running):

@@ -392,8 +392,8 @@ class Loader:
         store.accounts = {row[0]: AccountRow(*row) for row in rows(self._accounts, accounts)}
         if needs.artifacts and any(quotas.artifact_bytes is not None for quotas in store.quotas.values()):
             # The accounts are locked by now: nobody else changes what they count.
-            for row in connection.execute(self._artifacts, self._dialect.pairs(needs.artifacts)):
-                store.artifacts[row.agent, row.artifact_id] = (row.size_bytes, row.stored_at)
+            sizes = connection.execute(self._artifacts, self._dialect.pairs(needs.artifacts))
+            store.artifacts = {(agent, artifact_id): (size, at) for agent, artifact_id, size, at in sizes}
 
     def _take_runs(self, store: WorkingSet, rows: Iterable[Any]) -> list[RunRow]:
         taken = []

@@ -185,9 +185,8 @@ def _with_waits(connection: Connection, tenant: TenantId, rows: Sequence[Any]) -
 
 
 def _is_to_begin(row: Any) -> bool:
-    return row.status == RunStatus.QUEUED.value or (
-        row.status == RunStatus.RUNNING.value and row.claimed_epoch == EPOCH_AFTER_WAIT
-    )
+    resumes: bool = row.status == RunStatus.RUNNING.value and row.claimed_epoch == EPOCH_AFTER_WAIT
+    return resumes or bool(row.status == RunStatus.QUEUED.value)
 
 
 @reads(RunFilter)

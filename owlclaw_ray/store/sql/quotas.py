@@ -177,13 +177,13 @@ def admitted(connection: Connection, store: WorkingSet) -> dict[TenantId, tuple[
     found = {}
     for tenant in store.freed - store.suspended:
         limit = store.quotas[tenant].given[RUNNING_RUNS]
-        asked = {"tenant": tenant, "free": limit - store.accounts[held_account(RUNNING_RUNS, tenant)].used}
-        if asked["free"] > 0:
+        free = limit - store.accounts[held_account(RUNNING_RUNS, tenant)].used
+        if free > 0:
+            asked = {"tenant": tenant, "free": free}
             waiting = [
-                *connection.execute(_resuming, asked).scalars(),
-                *connection.execute(_first_queued, asked).scalars(),
+                each for turn in (_resuming, _first_queued) for each in connection.execute(turn, asked).scalars()
             ]
-            found[tenant] = tuple(map(agent_of, waiting[: asked["free"]]))
+            found[tenant] = tuple(map(agent_of, waiting[:free]))
     return found
 
 

@@ -67,7 +67,7 @@ class CommitMetrics:
         self._registry = CollectorRegistry()
         self._seen: dict[str, set[str]] = {"model": set(), "tool": set(), "error": set()}
         self._triggers = self._counter("owlclaw_triggers", "Triggers that were accepted", "kind")
-        self._refusals = self._counter("owlclaw_quota_refusals", "Triggers and schedules refused for a quota", "quota")
+        self._refusals = self._counter("owlclaw_quota_refusals", "What was refused for a quota", "quota")
         self._ended = self._counter("owlclaw_runs_ended", "Runs that ended", "status")
         self._duration = self._histogram("owlclaw_run_seconds", "From a run's start to its end", _LONG, "status")
         self._queue = self._histogram("owlclaw_queue_seconds", "From a trigger to the start of its run", _LONG)
