@@ -35,6 +35,7 @@ from owlclaw_ray.store.commands import (
     ActivateAgent,
     AgentActivated,
     ArtifactStored,
+    AwaitApprovals,
     AwaitRuns,
     BackfillTick,
     CancelRun,
@@ -73,6 +74,7 @@ from owlclaw_ray.store.queries import (
     RunFilter,
     TicksOfSchedule,
 )
+from tests.contracts.store_approval_contract import deciding, request
 from tests.contracts.store_commands import AGENT, NOW, activation, claimed, ending, entries, one, submission
 from tests.contracts.store_memory_contract import ACTIVE, appended, change, written
 from tests.contracts.store_schedule_contract import DUE, backfilling, firing, schedule
@@ -494,6 +496,24 @@ class QuotaContract:
         assert held is not None
         assert held.waits_for == "running_runs"
         assert ended == RunFinished(None, (clerk(0),))
+        assert (await claimed(store, agent=clerk(0))).run.run_id == "run_acme_0"
+        assert await used(store, RUNNING_RUNS) == 1
+
+    async def test_a_run_that_waits_for_a_person_leaves_its_place_and_needs_one_to_go_on(self, store: Store) -> None:
+        await one(store, tenant(Quotas(running_runs=1)))
+        asks = replace(request(agent=clerk(0)), run_id=RunId("run_acme_0"))
+        agents = [activation(f"act_{each}", clerk(each)) for each in range(2)]
+        await store.apply([start(0, clerk(0)), start(1, clerk(1)), *agents])
+        await claimed(store, agent=clerk(0))
+        facts = entries(3, EntryKind.APPROVAL_REQUESTED, EntryKind.RUN_WAITING)
+
+        waits = await one(store, AwaitApprovals(asks.run_id, clerk(0), 1, facts, (asks,)))
+        await claimed(store, agent=clerk(1))
+        await one(store, replace(deciding(), tenant=ACME))
+
+        assert waits == RunWaiting((clerk(1),))
+        assert await one(store, ClaimRun(clerk(0), 1, NOW)) == NothingQueued()
+        await one(store, ending("run_acme_1", agent=clerk(1)))
         assert (await claimed(store, agent=clerk(0))).run.run_id == "run_acme_0"
         assert await used(store, RUNNING_RUNS) == 1
 
