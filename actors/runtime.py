@@ -24,7 +24,9 @@ from owlclaw_ray.definitions.api import plain_name
 from owlclaw_ray.definitions.folder import DefinitionFolder
 from owlclaw_ray.definitions.skills.host_facts import Machine
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
+from owlclaw_ray.domain.memory import MemoryHomeKind
 from owlclaw_ray.domain.node import NodeCondition
+from owlclaw_ray.domain.quota import uncounted_quotas
 from owlclaw_ray.domain.score import Score
 from owlclaw_ray.domain.tracing import Destination
 from owlclaw_ray.domain.webhook import WebhookSource
@@ -312,6 +314,10 @@ def ray_runtime(plan: RuntimePlan, *, keys_required: bool = False) -> Runtime:
         secrets=KeeperSecrets(plan.namespace),
         keys_required=keys_required,
         issuers=plan.issuers,
+        uncounted=uncounted_quotas(
+            memories_in_files=plan.worker.memory_home is MemoryHomeKind.FILES,
+            artifacts_in_files=plan.worker.stored_artifact_bytes is None,
+        ),
     )
 
 

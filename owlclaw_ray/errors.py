@@ -326,6 +326,15 @@ class QueueFullError(RetryableError):
         return (type(self), (self.agent, self.limit))
 
 
+_COUNTED = {
+    "open_runs": ("run that is not over", "runs that are not over"),
+    "starts_a_minute": ("start in this minute", "starts in this minute"),
+    "agents": ("agent", "agents"),
+    "schedules": ("schedule", "schedules"),
+}
+"""What quotas count: one, and more."""
+
+
 class QuotaReachedError(RetryableError):
     """The tenant, or the key if `of_key`, has `limit` of what the quota counts. There may be more in `retry_after` seconds.
 
@@ -338,11 +347,11 @@ class QuotaReachedError(RetryableError):
         match quota:
             case "suspended":
                 why = "the tenant is suspended: nothing of it is started"
-            case "open_runs":
-                has = counted(limit, "run that is not over", "runs that are not over")
-                why = f"quota reached: the {who} has {has} (open_runs), and may have no more"
+            case "memory_bytes" | "artifact_bytes":
+                kept = f"{limit:,} bytes of {'memories' if quota == 'memory_bytes' else 'artifacts'}"
+                why = f"quota reached: the {who} may have {kept} ({quota}), and this would be more"
             case _:
-                has = counted(limit, "start in this minute", "starts in this minute")
+                has = counted(limit, *_COUNTED[quota])
                 why = f"quota reached: the {who} has {has} ({quota}), and may have no more"
         super().__init__(why)
 

@@ -298,10 +298,14 @@ class Event(TypedDict):
     data: dict[str, Any]
 
 
+WaitsFor: TypeAlias = Literal["running_runs"]
+
+
 class Run(TypedDict):
     """One execution from trigger to outcome. `events` only where they were asked for.
 
-    `interrupted_by`: the run in whose favour this one was to be cancelled.
+    `interrupted_by`: the run in whose favour this one was to be cancelled. `waits_for`: the quota of the tenant for which it waits to be
+    executed, only while it does.
     """
 
     run_id: str
@@ -316,6 +320,7 @@ class Run(TypedDict):
     cancel_requested: bool
     interrupted_by: str | None
     result: RunResult | None
+    waits_for: NotRequired[WaitsFor]
     events: NotRequired[list[Event]]
 
 
@@ -940,12 +945,19 @@ TenantStatus: TypeAlias = Literal["active", "suspended"]
 
 
 class Quotas(TypedDict):
-    """Quotas of a tenant; null: as much as it likes. `open_runs`: runs that are queued, running and waiting together. `starts_a_minute`:
-    runs accepted in one minute of the clock. `model_tokens_a_minute`: tokens of prompts and replies; calls wait for the next minute.
+    """Quotas of a tenant; null: as much as it likes. `open_runs`: runs that are queued, running and waiting together. `running_runs`:
+    runs that are executed at once; further ones wait. `starts_a_minute`: runs accepted in one minute of the clock. `agents`: those that
+    exist. `schedules`: those that are active or paused, but for heartbeats. `memory_bytes`, `artifact_bytes`: what agents' memories and
+    large results take in the store. `model_tokens_a_minute`: tokens of prompts and replies; calls wait for the next minute.
     """
 
     open_runs: int | None
+    running_runs: int | None
     starts_a_minute: int | None
+    agents: int | None
+    schedules: int | None
+    memory_bytes: int | None
+    artifact_bytes: int | None
     model_tokens_a_minute: int | None
 
 
@@ -979,13 +991,22 @@ _Weight: TypeAlias = Annotated[
 ]
 
 
-QuotaName: TypeAlias = Literal["open_runs", "starts_a_minute", "model_tokens_a_minute"]
+QuotaName: TypeAlias = Literal[
+    "open_runs",
+    "running_runs",
+    "starts_a_minute",
+    "agents",
+    "schedules",
+    "memory_bytes",
+    "artifact_bytes",
+    "model_tokens_a_minute",
+]
 QuotaChange: TypeAlias = dict[QuotaName, _Quota | None]
 """The quotas that are to be others; null removes one."""
 _QuotaChange: TypeAlias = Annotated[
     QuotaChange,
     Meta(
-        description=f"an object of open_runs, starts_a_minute and model_tokens_a_minute: whole numbers from 0 to {MAX_QUOTA}, "
+        description=f"an object of {', '.join(get_args(QuotaName))}: whole numbers from 0 to {MAX_QUOTA}, "
         "or null for as much as it likes",
         extra_json_schema={
             "properties": {

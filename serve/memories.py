@@ -150,6 +150,7 @@ class MemoryRoutes(Resource):
         408,
         412,
         413,
+        429,
         extra={"requestBody": {"required": True, "content": _MARKDOWN}, "parameters": [_IF_MATCH]},
     )
     async def put_memory_text(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
@@ -188,6 +189,7 @@ class MemoryRoutes(Resource):
         404,
         408,
         413,
+        429,
         extra={"requestBody": {"required": True, "content": _MARKDOWN}},
     )
     async def put_archive_text(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
@@ -222,6 +224,7 @@ class MemoryRoutes(Resource):
         {201: answer("It is stored", wire.Memory)},
         *JSON_BODY,
         404,
+        429,
         extra=body(wire.MemoryRequest) | {"parameters": [IDEMPOTENCY_KEY]},
     )
     async def create_memory(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
@@ -244,6 +247,7 @@ class MemoryRoutes(Resource):
         {200: answer("Those that were moved", wire.ArchivedMemories)},
         *JSON_BODY,
         404,
+        429,
         extra=body(wire.ArchiveRequest),
     )
     async def archive_memories(self, request: Request, agent: AgentPath, by: ByQuery = "") -> Response:
@@ -275,6 +279,7 @@ class MemoryRoutes(Resource):
         *JSON_BODY,
         404,
         409,
+        429,
         extra=body(wire.MemoryChange),
     )
     async def update_memory(

@@ -290,6 +290,8 @@ _run = Representation(
 def run_body(run: Run, *, payload: bool = True) -> wire.Run:
     """Return a run without its events; without its payload too, if that is said."""
     body, trigger = _run(run), run.trigger
+    if run.waits_for:
+        body["waits_for"] = cast("wire.WaitsFor", run.waits_for)
     shown = body["trigger"]
     if trigger.task_type:
         shown["task_type"] = trigger.task_type

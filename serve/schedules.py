@@ -104,10 +104,13 @@ class ScheduleRoutes(Resource):
         *JSON_BODY,
         404,
         409,
+        429,
         extra=body(wire.ScheduleRequest, _EXAMPLES) | {"parameters": [IDEMPOTENCY_KEY]},
     )
     async def create_schedule(self, request: Request, agent: AgentPath) -> Response:
-        """Store a schedule; with the Idempotency-Key of an earlier request, return its schedule."""
+        """Store a schedule; with the Idempotency-Key of an earlier request, return its schedule. When the tenant has as many schedules or
+        agents as it may, it is refused with 429.
+        """
         key, asked = parse_idempotency_key(request), read_body(await request.body(), wire.ScheduleRequest)
         wanted = convert(asked | {"at": wire.moment(asked["at"])} if "at" in asked else asked, ScheduleRequest)
         stored = await self._runtime.timetable.create(agent_of(request, agent), wanted, idempotency_key=key)
@@ -217,7 +220,8 @@ class ScheduleRoutes(Resource):
         asked = read_body(await request.body(), wire.BackfillRequest)
         since, until = wire.moment(asked["since"]), wire.moment(asked["until"])
         await check_owner(request, partial(self._owner, request, schedule_id))
-        done = await self._runtime.timetable.backfill(tenant_of(request), ScheduleId(schedule_id), since, until)
+        quota = principal_of(request).quota
+        done = await self._runtime.timetable.backfill(tenant_of(request), ScheduleId(schedule_id), since, until, quota)
         return json_response(backfill_body(done))
 
     @operation(

@@ -104,7 +104,8 @@ class WebhookRoutes(Resource):
     async def redeliver_webhook(self, request: Request, delivery_id: DeliveryIdPath) -> Response:
         """Map one that was unmapped, or that its agent refused, as its source is configured now."""
         await check_owner(request, partial(self._owner, request, delivery_id))
-        return _receipt(await self._runtime.inbox.redeliver(tenant_of(request), DeliveryId(delivery_id)))
+        quota = principal_of(request).quota
+        return _receipt(await self._runtime.inbox.redeliver(tenant_of(request), DeliveryId(delivery_id), quota))
 
     async def _owner(self, request: Request, delivery_id: str) -> AgentRef | None:
         return (await self._runtime.inbox.delivery(tenant_of(request), DeliveryId(delivery_id))).agent

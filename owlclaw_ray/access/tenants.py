@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
@@ -11,15 +12,15 @@ from owlclaw_ray.domain.budget import BudgetUse, minute_of
 from owlclaw_ray.domain.ledger import access_record
 from owlclaw_ray.domain.principal import Principal, check_name, parse_tenant
 from owlclaw_ray.domain.quota import (
+    HELD,
     MAX_QUOTA,
     MODEL_TOKENS_A_MINUTE,
     NO_QUOTAS,
-    OPEN_RUNS,
     STARTS_A_MINUTE,
     Quotas,
     QuotaUse,
+    held_account,
     model_tokens_budget,
-    open_runs_account,
     starts_account,
 )
 from owlclaw_ray.domain.tenant import MAX_WEIGHT, Tenant, TenantStatus
@@ -31,6 +32,7 @@ from owlclaw_ray.store.commands import PutTenant, TenantChanged, TenantStored
 from owlclaw_ray.store.queries import BudgetUses, TenantById, TenantPage
 
 _RACES = 5
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class TenantChange(Struct, frozen=True, omit_defaults=True):
@@ -46,8 +48,16 @@ class TenantChange(Struct, frozen=True, omit_defaults=True):
 class Tenants:
     """The tenants of a runtime. `made` is called when there is one."""
 
-    def __init__(self, store: Store, clock: Clock, ids: IdSource, made: Callable[[], None] = lambda: None) -> None:
-        self._made = made
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: IdSource,
+        made: Callable[[], None] = lambda: None,
+        uncounted: Mapping[str, str] = NOTHING,
+    ) -> None:
+        """`uncounted`: quotas that this runtime cannot count, each with why."""
+        self._made, self._uncounted = made, uncounted
         self._store, self._clock, self._ids = store, clock, ids
 
     async def create(
@@ -58,7 +68,7 @@ class Tenants:
         """
         by.require("tenants:admin")
         made = Tenant(parse_tenant(tenant), name or tenant, self._clock.now(), str(by), weight=weight, quotas=quotas)
-        _check(made)
+        self._check(made)
         if made.tenant == DEFAULT_TENANT or not await self._put(by, made, None, "tenant_created"):
             raise AccessConflictError(f"there is a tenant {tenant!r}: take another id")
         self._made()
@@ -80,7 +90,7 @@ class Tenants:
         now, quotas = self._clock.now(), tenant.quotas
         budget = model_tokens_budget(quotas)
         accounts = {
-            OPEN_RUNS: None if quotas.open_runs is None else open_runs_account(tenant.tenant),
+            **{name: held_account(name, tenant.tenant) for name in HELD if name in quotas.given},
             STARTS_A_MINUTE: None if quotas.starts_a_minute is None else starts_account(tenant.tenant, minute_of(now)),
             MODEL_TOKENS_A_MINUTE: None if budget is None else budget.account(tenant.tenant, "", budget.window(now)),
         }
@@ -99,7 +109,7 @@ class Tenants:
         for _ in range(_RACES):
             seen = await self.tenant(tenant)
             changed = replace(seen, **fields, quotas=replace(seen.quotas, **quotas))
-            _check(changed)
+            self._check(changed)
             if changed == seen or await self._put(by, changed, seen, "tenant_changed"):
                 return changed
         raise StoreUnavailableError(f"tenant {tenant} is being changed by others")
@@ -123,13 +133,15 @@ class Tenants:
             case other:
                 raise StoreUnavailableError(f"the tenant was not stored: {other}")
 
-
-def _check(tenant: Tenant) -> None:
-    check_name(tenant.name)
-    if not 1 <= tenant.weight <= MAX_WEIGHT:
-        raise InvalidAccessError("weight", f"is {tenant.weight}", f"1 to {MAX_WEIGHT:,}")
-    wrong = tenant.quotas.problem()
-    if wrong is not None:
-        raise InvalidAccessError(
-            f"quotas.{wrong[0]}", f"is {wrong[1]}", f"0 to {MAX_QUOTA:,}, or null for as much as it likes"
-        )
+    def _check(self, tenant: Tenant) -> None:
+        check_name(tenant.name)
+        if not 1 <= tenant.weight <= MAX_WEIGHT:
+            raise InvalidAccessError("weight", f"is {tenant.weight}", f"1 to {MAX_WEIGHT:,}")
+        wrong = tenant.quotas.problem()
+        if wrong is not None:
+            raise InvalidAccessError(
+                f"quotas.{wrong[0]}", f"is {wrong[1]}", f"0 to {MAX_QUOTA:,}, or null for as much as it likes"
+            )
+        for name in tenant.quotas.given:
+            if name in self._uncounted:
+                raise InvalidAccessError(f"quotas.{name}", f"cannot be counted: {self._uncounted[name]}", "null")

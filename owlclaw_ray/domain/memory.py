@@ -114,6 +114,10 @@ class MemoryStats(Struct, frozen=True):
     put back because an older copy of the file was saved; and files that hold what somebody wrote and no agent reads."""
 
 
+ACKNOWLEDGED = ".MEMORY.md.acknowledged"
+"""The document that says what MEMORY.md had when: it is of the runtime, and counts for no quota."""
+
+
 class StoredDocument(Struct, frozen=True):
     """A document of an agent's memory in the store. Versions are those of the whole memory."""
 

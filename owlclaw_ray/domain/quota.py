@@ -14,6 +14,13 @@ MAX_QUOTA = 10**12
 OPEN_RUNS = "open_runs"
 STARTS_A_MINUTE = "starts_a_minute"
 MODEL_TOKENS_A_MINUTE = "model_tokens_a_minute"
+RUNNING_RUNS = "running_runs"
+AGENTS = "agents"
+SCHEDULES = "schedules"
+MEMORY_BYTES = "memory_bytes"
+ARTIFACT_BYTES = "artifact_bytes"
+HELD = (OPEN_RUNS, RUNNING_RUNS, AGENTS, SCHEDULES, MEMORY_BYTES, ARTIFACT_BYTES)
+"""Quotas of what there is at a time: their accounts have its number."""
 SUSPENDED = "suspended"
 """Stands in the place of a quota where nothing of a tenant is started because it is suspended."""
 
@@ -23,8 +30,18 @@ class Quotas(Struct, frozen=True, omit_defaults=True):
 
     open_runs: int | None = None
     """Runs that are not over: those that are queued, running and waiting together."""
+    running_runs: int | None = None
+    """Runs that are executed at once. Further ones wait in the queue; those that wait for people or other runs do not count."""
     starts_a_minute: int | None = None
     """Runs that are accepted in one minute of the clock, whoever triggers them: requests, webhooks, schedules and other agents."""
+    agents: int | None = None
+    """Agents that exist, from their first trigger or schedule on."""
+    schedules: int | None = None
+    """Schedules that are active or paused, but for heartbeats, which definitions have and nobody makes."""
+    memory_bytes: int | None = None
+    """Bytes of MEMORY.md and of the archives of all agents, where they are in the store."""
+    artifact_bytes: int | None = None
+    """Bytes of artifacts that are in the store."""
     model_tokens_a_minute: int | None = None
     """Tokens of prompts and replies in one minute of the clock. Calls that find none left wait for the next minute."""
 
@@ -52,13 +69,18 @@ class QuotaUse(Struct, frozen=True):
     """What a tenant has and starts at the moment, as far as it has quotas: None where it has none."""
 
     open_runs: int | None = None
+    running_runs: int | None = None
     starts_a_minute: int | None = None
+    agents: int | None = None
+    schedules: int | None = None
+    memory_bytes: int | None = None
+    artifact_bytes: int | None = None
     model_tokens_a_minute: int | None = None
 
 
-def open_runs_account(tenant: TenantId) -> str:
-    """Return the account of a tenant's runs that are not over."""
-    return f"quota.{OPEN_RUNS}@{quote(tenant, safe='')}"
+def held_account(quota: str, tenant: TenantId) -> str:
+    """Return the account of what a tenant has of what a quota of HELD counts."""
+    return f"quota.{quota}@{quote(tenant, safe='')}"
 
 
 def starts_account(tenant: TenantId, minute: BudgetWindow) -> str:
@@ -69,6 +91,19 @@ def starts_account(tenant: TenantId, minute: BudgetWindow) -> str:
 def key_starts_account(key_id: KeyId, minute: BudgetWindow) -> str:
     """Return the account of the runs that a key starts in that minute."""
     return f"quota.{STARTS_A_MINUTE}.{minute.key}@key:{quote(key_id, safe='')}"
+
+
+def uncounted_quotas(*, memories_in_files: bool, artifacts_in_files: bool) -> dict[str, str]:
+    """Return the quotas that a runtime cannot count, each with why: files change without a commit."""
+    kept = {
+        MEMORY_BYTES: (memories_in_files, "memories", "memory"),
+        ARTIFACT_BYTES: (artifacts_in_files, "artifacts", "artifacts"),
+    }
+    return {
+        quota: f"{what} are in files, not in the store ({section}.home)"
+        for quota, (in_files, what, section) in kept.items()
+        if in_files
+    }
 
 
 def model_tokens_budget(quotas: Quotas) -> Budget | None:

@@ -100,3 +100,5 @@ class Run(Struct, frozen=True):
     """The run for whose sake this one's end was asked for (BusyPolicy.INTERRUPT)."""
     awaits: tuple[RunId, ...] = ()
     """The runs of other agents whose ends it waits for."""
+    waits_for: str = ""
+    """The quota of its tenant for which it waits to be executed, if it does. Those who execute runs do not ask."""

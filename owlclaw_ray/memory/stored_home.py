@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 from typing_extensions import override
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.memory import Memory, StoredDocument
+from owlclaw_ray.domain.memory import ACKNOWLEDGED, Memory, StoredDocument
 from owlclaw_ray.errors import Problem, RuntimeUnavailableError, StoreUnavailableError
 from owlclaw_ray.ids import IdSource, MemoryId
 from owlclaw_ray.kernel.clock import Clock
@@ -55,6 +55,7 @@ from owlclaw_ray.store.commands import (
     MemoriesChanged,
     MemoriesStored,
     Outcome,
+    QuotaReached,
 )
 from owlclaw_ray.store.queries import AgentMemory, MemoryOfAgent, Query
 
@@ -62,7 +63,7 @@ logger = logging.getLogger(__name__)
 
 MAX_DOCUMENT = 64 * 1024 * 1024
 """Bytes of a document in the store: an answer and a transaction hold all of it."""
-_RECORD = ".MEMORY.md.acknowledged"
+_RECORD = ACKNOWLEDGED
 _LARGE_RECORD = 256 * 1024
 _TRIES = 100
 """At each of them but the last somebody else was faster, so all of them make progress."""
@@ -226,7 +227,10 @@ class DocumentTransaction:
             self._changes[document] = DocumentChange(document, text, appended=True)
 
     def commit(self) -> int:
-        """Return the version that is durable now. Raises FileChangedError if another process changed the memory meanwhile."""
+        """Return the version that is durable now.
+
+        Raises FileChangedError if another process changed the memory meanwhile, and QuotaReachedError.
+        """
         if not self._changes:
             return self.version or 0
         assert self._memory is not None
@@ -242,6 +246,8 @@ class DocumentTransaction:
                 return version
             case MemoriesChanged():
                 raise FileChangedError
+            case QuotaReached() as reached:
+                raise reached.error(self._clock.now())
         raise OSError(errno.EIO, f"the store did not take it: {outcome}", ACTIVE)
 
     def _check(self, document: str, size: int) -> None:

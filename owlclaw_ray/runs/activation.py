@@ -232,6 +232,13 @@ class Activation:
         finally:
             journal.abandon()
 
+    def _admit(self, journal: RunJournal) -> None:
+        """Tell those whose turn it is that this run has left its place."""
+        self._woken |= self.agent in journal.admitted
+        others = [agent for agent in journal.admitted if agent != self.agent]
+        if others and self._services.family is not None:
+            self._services.family.admit(others)
+
     def _journal(self, claimed: RunClaimed, conversation: Conversation) -> RunJournal:
         clock = self._services.clock
         return RunJournal(claimed.run, self.epoch, conversation=conversation, store=self._store, clock=clock)
@@ -248,6 +255,7 @@ class Activation:
         self._woken = False  # the end of the run looks for the next one, in the same transaction
         journal.deliveries = deliveries_of(journal.conversation.woken, result)
         following = await journal.finish(result, state, claim_next=not self._leaving)
+        self._admit(journal)
         if self._services.family is not None:
             self._services.family.ended(run)
         self.state = state

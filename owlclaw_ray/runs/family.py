@@ -50,6 +50,11 @@ class Family:
             parent = AgentRef(run.agent.tenant, lineage.parent)
             self._begin(self._tell([RunEnded(parent, lineage.parent_run, (run.run_id,))]))
 
+    def admit(self, agents: Sequence[AgentRef]) -> None:
+        """Have these agents look for their runs, in the background: a place among the running ones of their tenant is free."""
+        if agents:
+            self._begin(_finished(self._wake(agents)))
+
     def waits(self, run: Run, awaited: Sequence[RunId]) -> None:
         """Look, in the background, whether what a run has just begun to wait for is over."""
         self._begin(self._look(run, awaited))

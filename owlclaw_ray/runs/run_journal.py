@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from owlclaw_ray.domain.agent import AgentState
+from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.approval import ApprovalRequest
 from owlclaw_ray.domain.entries import request_data, requested_record, run_finished
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
@@ -68,6 +68,8 @@ class RunJournal:
         self.callback_url = ""
         self.deliveries: tuple[DeliveryId, ...] = ()
         self.idle: IdleHeartbeat | None = None
+        self.admitted: tuple[AgentRef, ...] = ()
+        """See RunFinished: known when the run has ended, or waits."""
         self._run, self._epoch, self._store, self._clock = run, epoch, store, clock
         self._entries: list[JournalEntry] = []
         self._ledger: list[LedgerRecord] = []
@@ -196,6 +198,7 @@ class RunJournal:
         self._log_alerts(settled)
         if not isinstance(outcome, RunFinished):
             raise StaleEpochError(f"run {run.run_id}: {outcome}")
+        self.admitted = outcome.admitted
         return outcome.next
 
     def abandon(self) -> None:
@@ -246,7 +249,8 @@ class RunJournal:
             *settled, outcome = await self._store.apply_all([*settlements, command])
         self._log_alerts(settled)
         match outcome:
-            case RunWaiting():
+            case RunWaiting(admitted):
+                self.admitted = admitted
                 return True
             case Appended():
                 self.cancel_requested, self._interrupted_by = True, outcome.interrupted_by

@@ -185,8 +185,10 @@ class RunLoop:
             return None
         if isinstance(result, RunNeeds):
             if await journal.wait_for(result.approvals, result.runs):
-                if family is not None and not result.approvals:
-                    family.waits(run, tuple(each.run_id for each in result.runs))
+                if family is not None:
+                    family.admit(journal.admitted)
+                    if not result.approvals:
+                        family.waits(run, tuple(each.run_id for each in result.runs))
                 return None
             result = RunResult(RunStatus.CANCELLED)
         if self._asking is not None:

@@ -14,7 +14,7 @@ from owlclaw_ray.definitions.api import Definitions
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.callback import NO_CALLBACKS, CallbackRules
 from owlclaw_ray.domain.heartbeat import Heartbeat
-from owlclaw_ray.domain.quota import KeyQuota
+from owlclaw_ray.domain.quota import AGENTS, KeyQuota
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy, Trigger
 from owlclaw_ray.errors import (
     AgentBusyError,
@@ -156,6 +156,8 @@ class Submissions:
                 raise found[0].error(self._clock.now())
 
     def _note_reached(self, command: SubmitRun, reached: QuotaReached) -> None:
+        if reached.quota == AGENTS:
+            return  # those that there are may be triggered
         now, at = self._clock.monotonic(), self._clock.now()
         if len(self._reached) >= _KNOWN_QUOTAS:
             self._reached = {name: each for name, each in self._reached.items() if now < each[1]}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from msgspec import Struct
 
 from owlclaw_ray.access.authentication import Authenticator
 from owlclaw_ray.access.keys import AccessKeys
-from owlclaw_ray.access.tenants import Tenants
+from owlclaw_ray.access.tenants import NOTHING, Tenants
 from owlclaw_ray.access.tokens import IssuerTokens
 from owlclaw_ray.definitions.api import NamedDefinitions
 from owlclaw_ray.domain.agent import AgentRef
@@ -187,6 +187,7 @@ class Runtime:
         secrets: SecretKeeper,
         keys_required: bool = False,
         issuers: Sequence[Issuer] = (),
+        uncounted: Mapping[str, str] = NOTHING,
     ) -> None:
         self._cluster_of, self._mark_nodes = cluster_of, mark_nodes
         self._ring, self._noted_heads, self._keep_score = ring, noted_heads, keep_score
@@ -211,7 +212,7 @@ class Runtime:
         tokens = IssuerTokens(issuers, clock) if issuers else None
         self.authenticator = Authenticator(store, clock, ids, tokens, keys_required=keys_required)
         self.keys = AccessKeys(store, clock, ids, made=self.authenticator.close)
-        self.tenants = Tenants(store, clock, ids, made=self.authenticator.close)
+        self.tenants = Tenants(store, clock, ids, made=self.authenticator.close, uncounted=uncounted)
         self.outbox = WebhookOutbox(store, clock, ids)
         self.secrets = secrets
         self.timetable = Timetable(store=store, dispatcher=dispatcher, definitions=definitions, clock=clock, ids=ids)

@@ -26,6 +26,7 @@ from owlclaw_ray.store.commands import (
     CommandFailed,
     CreateSchedule,
     Outcome,
+    QuotaReached,
     ScheduleCancelled,
     ScheduleCreated,
     TooManySchedules,
@@ -92,9 +93,9 @@ class StoredSchedules(Schedules):
         self._clients, self._clock = clients, clock
 
     @override
-    def create(self, schedule: Schedule, limit: int) -> ScheduleCreated | TooManySchedules:
+    def create(self, schedule: Schedule, limit: int) -> ScheduleCreated | TooManySchedules | QuotaReached:
         (outcome,) = apply_all(self._clients, [CreateSchedule(schedule, limit)])
-        if not isinstance(outcome, ScheduleCreated | TooManySchedules):
+        if not isinstance(outcome, ScheduleCreated | TooManySchedules | QuotaReached):
             raise StoreUnavailableError(f"the schedule was not stored: {outcome}")
         return outcome
 

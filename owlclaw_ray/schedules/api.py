@@ -11,14 +11,14 @@ from msgspec import Struct
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.ids import RunId, ScheduleId
-from owlclaw_ray.store.commands import ScheduleCancelled, ScheduleCreated, TooManySchedules
+from owlclaw_ray.store.commands import QuotaReached, ScheduleCancelled, ScheduleCreated, TooManySchedules
 
 
 class Schedules(Protocol):
     """Durable schedules. Synchronous: it is called from inside a tool worker."""
 
-    def create(self, schedule: Schedule, limit: int) -> ScheduleCreated | TooManySchedules:
-        """Store the schedule, unless its id is taken (the stored one is returned) or `limit` is reached; see CreateSchedule."""
+    def create(self, schedule: Schedule, limit: int) -> ScheduleCreated | TooManySchedules | QuotaReached:
+        """Store the schedule, unless its id is taken (the stored one is returned), or `limit` or a quota is reached; see CreateSchedule."""
         ...
 
     def cancel(self, agent: AgentRef, schedule_id: ScheduleId, caller_run: RunId) -> ScheduleCancelled:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.definitions.api import NamedDefinitions
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.domain.schedule import (
     MAX_DELAY_SECONDS,
     MAX_FOCUS,
@@ -179,8 +180,8 @@ class Timetable:
     ) -> Schedule:
         """Store a schedule; with the key of an earlier request, return what that one made.
 
-        Raises UnknownAgentError, DefinitionError, ScheduleError, TooManySchedulesError, IdempotencyConflictError if the earlier request
-        asked for something else, StoreUnavailableError.
+        Raises UnknownAgentError, DefinitionError, ScheduleError, TooManySchedulesError, QuotaReachedError, IdempotencyConflictError if the
+        earlier request asked for something else, StoreUnavailableError.
         """
         limit = (await self._definitions.get(agent.qualified_definition)).limits.active_schedules
         schedule_id, now = ScheduleId(self._ids.make("sch")), self._clock.now()
@@ -196,6 +197,8 @@ class Timetable:
                 return stored
             case TooManySchedules(most):
                 raise TooManySchedulesError(agent.agent_id, most)
+            case QuotaReached() as reached:
+                raise reached.error(self._clock.now())
             case other:
                 raise StoreUnavailableError(f"the schedule was not stored: {other}")
 
@@ -243,11 +246,18 @@ class Timetable:
             await self._dispatcher.cancel(agent, run_id)
         return await self.schedule(tenant, schedule_id)
 
-    async def backfill(self, tenant: TenantId, schedule_id: ScheduleId, since: datetime, until: datetime) -> Backfill:
+    async def backfill(
+        self,
+        tenant: TenantId,
+        schedule_id: ScheduleId,
+        since: datetime,
+        until: datetime,
+        quota: KeyQuota | None = None,
+    ) -> Backfill:
         """Queue a run for each of its due times from `since` to `until`, both included, that has none.
 
-        However often it is asked, no due time has two runs. Raises NotFoundError, ScheduleClosedError if it is cancelled,
-        SettledError if it has one time only or is of heartbeats, ScheduleError.
+        However often it is asked, no due time has two runs. They count for the `quota` of the key that asks for them. Raises NotFoundError,
+        ScheduleClosedError if it is cancelled, SettledError if it has one time only or is of heartbeats, ScheduleError.
         """
         schedule, now = await self.schedule(tenant, schedule_id), self._clock.now()
         since, until = _aware("since", since), _aware("until", until)
@@ -264,16 +274,19 @@ class Timetable:
         dues = due_times_between(schedule, since, until, MAX_BACKFILL + 1)
         if len(dues) > MAX_BACKFILL:
             raise ScheduleError("since", f"there are more than {MAX_BACKFILL} due times from then on; ask for fewer")
-        return await self._backfill(schedule, dues, now) if dues else Backfill((), 0, 0)
+        return await self._backfill(schedule, dues, now, quota) if dues else Backfill((), 0, 0)
 
-    async def _backfill(self, schedule: Schedule, dues: Sequence[datetime], now: datetime) -> Backfill:
+    async def _backfill(
+        self, schedule: Schedule, dues: Sequence[datetime], now: datetime, quota: KeyQuota | None
+    ) -> Backfill:
         definition = await self._definitions.get(schedule.agent.qualified_definition)
         commands = []
         for due in dues:
             firing_id = FiringId(derived_id("fir", schedule.schedule_id, due.isoformat(), "backfill"))
             run_id, outcome = run_id_of(schedule, due), TickOutcome.CAUGHT_UP
             tick = Tick(firing_id, schedule.schedule_id, due, outcome, now, run_id, reason="backfill")
-            commands.append(BackfillTick(schedule.agent, tick, with_terms(run_of(schedule, due, now), definition)))
+            run = replace(with_terms(run_of(schedule, due, now), definition), quota=quota)
+            commands.append(BackfillTick(schedule.agent, tick, run))
         outcomes = await self._store.apply(commands)
         queued = tuple(each.run.run_id for each in outcomes if isinstance(each, ScheduleFired) and each.run is not None)
         known = sum(isinstance(each, AlreadyFired) for each in outcomes)

@@ -200,7 +200,8 @@ class AgentPage(Query[Sequence[AgentRecord]], frozen=True):
 class AgentsWithWork(Query[Sequence[AgentRef]], frozen=True):
     """Agents that have a run to execute, of each tenant in turn the one waiting longest: many agents of one hide nobody else's.
 
-    An agent whose run waits has none, whatever is queued behind it; nor has one whose tenant is suspended.
+    An agent whose run waits has none, whatever is queued behind it; nor has one whose tenant is suspended, or executes as many runs as
+    its quota `running_runs` allows.
     """
 
     limit: int = 10_000

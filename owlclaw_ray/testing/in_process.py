@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from owlclaw_ray.access.tenant_terms import TenantTerms
+from owlclaw_ray.access.tenants import NOTHING
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.definitions.api import Definitions, NamedDefinitions
 from owlclaw_ray.definitions.defaults import Defaults
@@ -31,6 +32,7 @@ from owlclaw_ray.domain.memory import Memory, MemoryHomeKind, Recall
 from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.provider import ProviderLimits
+from owlclaw_ray.domain.quota import uncounted_quotas
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
@@ -473,6 +475,7 @@ def assemble(
     scores: ScoreReceiver | None = None,
     slots: Callable[[], Sequence[SlotCounts]] = tuple,
     secrets: SecretKeeper | None = None,
+    uncounted: Mapping[str, str] = NOTHING,
 ) -> InProcessRuntime:
     """Put a runtime together from these parts, `commits` being the group commit of `store`. It works from `directory.start()` on.
 
@@ -526,6 +529,7 @@ def assemble(
         clock=clock,
         ids=ids,
         ring=schedule_firer.ring,
+        uncounted=uncounted,
         secrets=secrets or SecretVault(store, grouped, Keyring(()), TenantRedactors(Redactor), clock),
     )
     runtime.store, runtime.directory, runtime.pool, runtime.family = store, directory, pool, family
@@ -666,6 +670,7 @@ async def in_process_runtime(
         definitions=definitions,
         memory=memory,
         memory_files=memory.files,
+        uncounted=uncounted_quotas(memories_in_files=memories is MemoryHomeKind.FILES, artifacts_in_files=True),
         artifacts=ArtifactFolder(data_dir),
         mcp=pool,
         placement=placement or Placement(warm=1),

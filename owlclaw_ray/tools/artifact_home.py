@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
-from owlclaw_ray.errors import ArtifactTooLargeError, NotFoundError, StoreUnavailableError
+from owlclaw_ray.errors import ArtifactTooLargeError, NotFoundError, QuotaReachedError, StoreUnavailableError
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.api import QueryFunction
@@ -28,6 +28,7 @@ from owlclaw_ray.store.commands import (
     Outcome,
     PutArtifact,
     PutArtifactPart,
+    QuotaReached,
 )
 
 ARTIFACT_ID = re.compile(r"art_[0-9a-f]{26}")
@@ -78,7 +79,7 @@ class ArtifactHome(Protocol):
     def put(self, agent: AgentRef, artifact: Artifact) -> None:
         """Store it durably; one of the same id is replaced.
 
-        Raises OSError or RetryableError where that cannot be done, and ArtifactTooLargeError.
+        Raises OSError or RetryableError where that cannot be done, as QuotaReachedError, and ArtifactTooLargeError.
         """
         ...
 
@@ -134,11 +135,17 @@ class StoredArtifacts(ArtifactHome):
         for part, start in enumerate(starts):
             if self._clock.monotonic() - began > STORING_SECONDS:
                 raise StoreUnavailableError(f"{id_} was not stored within {STORING_SECONDS:g} s")
-            commands: list[Command] = [PutArtifactPart(agent, id_, part, content[start : start + self._part_bytes], at)]
+            piece = content[start : start + self._part_bytes]
+            commands: list[Command] = [PutArtifactPart(agent, id_, part, piece, at, total_bytes=len(content))]
             if part == len(starts) - 1:
                 digest = sha256(content).hexdigest()
                 commands.append(PutArtifact(agent, id_, artifact.media_type, len(content), len(starts), digest, at))
-            self._apply(commands)
+            try:
+                self._apply(commands)
+            except QuotaReachedError:
+                if part:
+                    self.remove(agent, id_)
+                raise
 
     def open(self, agent: AgentRef, artifact_id: ArtifactId) -> ArtifactReader:
         """See ArtifactHome.open. It is read as a whole, for only then it is sure to be what was stored; what is replaced meanwhile is
@@ -174,6 +181,8 @@ class StoredArtifacts(ArtifactHome):
 
     def _apply(self, commands: Sequence[Command]) -> None:
         for outcome in self._commit(commands):
+            if isinstance(outcome, QuotaReached):
+                raise outcome.error(self._clock.now())
             if isinstance(outcome, CommandFailed):
                 raise StoreUnavailableError(outcome.message)
 

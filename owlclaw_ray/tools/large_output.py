@@ -12,7 +12,7 @@ from owlclaw_ray.domain.artifact import JSON, TEXT, Artifact
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import ToolResult
 from owlclaw_ray.domain.tool_call import ToolInvocation
-from owlclaw_ray.errors import ArtifactTooLargeError, RetryableError
+from owlclaw_ray.errors import ArtifactTooLargeError, QuotaReachedError, RetryableError
 from owlclaw_ray.ids import ArtifactId, derived_id
 from owlclaw_ray.tools.artifact_home import ArtifactHome
 from owlclaw_ray.tools.bounded_text import BoundedText
@@ -66,6 +66,9 @@ class LargeOutput:
         except ArtifactTooLargeError as error:
             cut, about = within_limit(value)
             return cut, {**about, "not_stored": f"{error}; ask for less, or have somebody raise that setting"}
+        except QuotaReachedError as error:
+            cut, about = within_limit(value)
+            return cut, {**about, "not_stored": f"{error}; ask for less"}
         except (OSError, RetryableError) as error:
             _logger.exception("the output of %s (run %s) cannot be stored", invocation.tool, invocation.run_id)
             cut, about = within_limit(value)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.heartbeat import EventSourceKind
 from owlclaw_ray.domain.json import LARGE, JsonObject
+from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.domain.tracing import HEADER, in_trace
 from owlclaw_ray.domain.webhook import DeliverTo, Delivery, DeliveryStatus, WebhookSource
 from owlclaw_ray.errors import (
@@ -114,8 +115,13 @@ class WebhookInbox:
             raise NotFoundError("delivery", delivery_id)
         return found
 
-    async def redeliver(self, tenant: TenantId, delivery_id: DeliveryId) -> DeliveryStored:
-        """Map a stored delivery again, as its source is configured now; raises as `receive`, and SettledError."""
+    async def redeliver(
+        self, tenant: TenantId, delivery_id: DeliveryId, quota: KeyQuota | None = None
+    ) -> DeliveryStored:
+        """Map a stored delivery again, as its source is configured now; raises as `receive`, and SettledError.
+
+        Its run counts for the `quota` of the key that asks for it.
+        """
         delivery = await self.delivery(tenant, delivery_id)
         if not delivery.repeatable:
             why = f"it is {delivery.status.value}" if delivery.whole else "its body was not kept"
@@ -130,7 +136,7 @@ class WebhookInbox:
             event=None,
             failures=0,
         )
-        return await self._process(self._source(delivery.source), again, delivery.body.encode())
+        return await self._process(self._source(delivery.source), again, delivery.body.encode(), quota=quota)
 
     def _source(self, name: str) -> WebhookSource:
         if name not in self._sources:
@@ -154,7 +160,12 @@ class WebhookInbox:
         return DeliveryId(derived_id("whd", tenant, source.name, *what))
 
     async def _process(
-        self, source: WebhookSource, delivery: Delivery, body: bytes, traceparent: str | None = None
+        self,
+        source: WebhookSource,
+        delivery: Delivery,
+        body: bytes,
+        traceparent: str | None = None,
+        quota: KeyQuota | None = None,
     ) -> DeliveryStored:
         """Map the delivery and store the result; raises the sender's error."""
         try:
@@ -168,6 +179,8 @@ class WebhookInbox:
             raise
         except UserError as error:
             return await self._keep(delivery, DeliveryStatus.UNMAPPED, str(error))
+        if submission is not None and quota is not None:
+            submission = replace(submission, command=replace(submission.command, quota=quota))
         command = None if submission is None else submission.command
         stored = await self._stored(ReceiveDelivery(delivery, command))
         if stored.delivery.status is DeliveryStatus.UNMAPPED:

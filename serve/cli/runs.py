@@ -48,7 +48,7 @@ def runs(
         print_json(page)
         return
     rows = [
-        (run["run_id"], run["agent"], run["status"], run["trigger"]["kind"], when(run["created_at"]), _outcome(run))
+        (run["run_id"], run["agent"], _status(run), run["trigger"]["kind"], when(run["created_at"]), _outcome(run))
         for run in page["runs"]
     ]
     table(("RUN", "AGENT", "STATUS", "TRIGGER", "CREATED", "OUTCOME"), rows, empty="there are no runs")
@@ -80,7 +80,11 @@ def _show(client: SyncClient, run_id: str, *, as_json: bool) -> None:
     for event in run["events"]:
         timeline.show(event)
     if run["result"] is None:
-        target.print(f"{run['status']}; follow it with: owlclaw tail {run_id}")
+        target.print(f"{_status(run)}; follow it with: owlclaw tail {run_id}")
+
+
+def _status(run: wire.Run) -> str:
+    return f"{run['status']} ({run['waits_for']})" if "waits_for" in run else run["status"]
 
 
 def _outcome(run: wire.Run) -> str:

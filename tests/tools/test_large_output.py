@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from owlclaw_ray import AgentRef, OwlClaw
 from owlclaw_ray.domain.artifact import JSON, TEXT, Artifact
-from owlclaw_ray.errors import ArtifactTooLargeError, NotFoundError, StoreUnavailableError
+from owlclaw_ray.errors import ArtifactTooLargeError, NotFoundError, QuotaReachedError, StoreUnavailableError
 from owlclaw_ray.ids import ArtifactId, TenantId
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.artifact_home import ARTIFACT_BYTES, ArtifactsBySize
@@ -139,6 +139,15 @@ def test_a_result_too_large_for_the_store_is_cut_and_says_what_to_do(tmp_path):
     result = result_of(Refusing(tmp_path, too_large), "x" * 100_000)
     assert result.content.endswith("…[cut: the first 65536 of 100000 bytes]")
     assert result.metadata["not_stored"] == f"{too_large}; ask for less, or have somebody raise that setting"
+
+
+def test_a_result_for_which_the_tenant_has_no_room_is_cut_and_the_run_goes_on(tmp_path, caplog):
+    full = QuotaReachedError("artifact_bytes", 90_000, 60)
+    result = result_of(Refusing(tmp_path, full), "x" * 100_000)
+    assert result.content.endswith("…[cut: the first 65536 of 100000 bytes]")
+    why = "quota reached: the tenant may have 90,000 bytes of artifacts (artifact_bytes), and this would be more"
+    assert result.metadata["not_stored"] == f"{why}; ask for less"
+    assert not caplog.text
 
 
 def test_a_result_is_cut_while_the_store_is_away(tmp_path, caplog):

@@ -6,10 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.domain.trigger import Admission, BusyPolicy
-from owlclaw_ray.domain.webhook import BodyForm, DeliverTo
-from owlclaw_ray.errors import StoreUnavailableError
-from owlclaw_ray.ids import DEFAULT_TENANT
+from owlclaw_ray.domain.webhook import BodyForm, DeliverTo, DeliveryStatus
+from owlclaw_ray.errors import QuotaReachedError, StoreUnavailableError
+from owlclaw_ray.ids import DEFAULT_TENANT, KeyId
 from owlclaw_ray.store.commands import ReceiveDelivery
 from owlclaw_ray.store.queries import AgentsWithWork
 from tests.definitions.writing import write_definition
@@ -218,6 +219,19 @@ async def test_what_could_not_be_mapped_is_mapped_again_as_its_source_is_configu
         assert (again.status_code, again.json()["settled_status"]) == (409, "triggered")
         sent = await after.send()
         assert (sent.status_code, sent.json()["duplicate"]) == (200, True)
+
+
+async def test_a_webhook_that_is_delivered_again_counts_for_the_key_that_asks_for_it(install):
+    async with install(mapped(agent="{body.who}")) as before:
+        delivery_id = (await before.send()).json()["delivery_id"]
+
+    async with install() as after:
+        with pytest.raises(QuotaReachedError, match="the key has 0 starts in this minute"):
+            await after.runtime.inbox.redeliver(DEFAULT_TENANT, delivery_id, KeyQuota(KeyId("4fT0aQ1z"), 0))
+        assert await after.runs() == []
+        stored = await after.runtime.inbox.redeliver(DEFAULT_TENANT, delivery_id, KeyQuota(KeyId("4fT0aQ1z"), 1))
+
+    assert stored.delivery.status is DeliveryStatus.TRIGGERED
 
 
 async def test_what_was_not_text_is_not_mapped_again(installation):

@@ -32,7 +32,8 @@ class NoteKeyUse(Struct, frozen=True):
 
 
 class PutTenant(Struct, frozen=True):
-    """Store a tenant, if what is stored of it is what was `seen` (None: there is none), with records of the ledger.
+    """Store a tenant, if what is stored of it is what was `seen` (None: there is none), with records of the ledger. Its quotas count what
+    there is from this commit on.
 
     Outcome: TenantStored, or TenantChanged.
     """

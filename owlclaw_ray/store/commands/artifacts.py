@@ -11,17 +11,22 @@ from owlclaw_ray.ids import ArtifactId
 
 
 class PutArtifactPart(Struct, frozen=True):
-    """Store a part of an artifact's content, numbered from 0. Nobody sees it before the artifact. Outcome: ArtifactStored."""
+    """Store a part of an artifact's content, numbered from 0. Nobody sees it before the artifact.
+
+    Outcome: ArtifactStored, or QuotaReached if there is no room for the whole, which counts when it is stored.
+    """
 
     agent: AgentRef
     artifact_id: ArtifactId
     part: int
     content: bytes
     at: datetime
+    total_bytes: int = 0
+    """Of all parts."""
 
 
 class PutArtifact(Struct, frozen=True):
-    """Store an artifact whose parts are stored; one of the same id is replaced. Outcome: ArtifactStored."""
+    """Store an artifact whose parts are stored; one of the same id is replaced. Outcome: ArtifactStored, or QuotaReached."""
 
     agent: AgentRef
     artifact_id: ArtifactId

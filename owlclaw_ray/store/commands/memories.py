@@ -20,8 +20,8 @@ class DocumentChange(Struct, frozen=True):
 class ChangeMemories(Struct, frozen=True):
     """Change documents of an agent's memory, all or none, if its version is the `expected` one (0: there is nothing yet).
 
-    Outcome: MemoriesStored or MemoriesChanged. `change_id` names this change: the same one again changes nothing, unless there
-    was another in between.
+    Outcome: MemoriesStored, MemoriesChanged, or QuotaReached if the tenant would have more than it may, and more than before.
+    `change_id` names this change: the same one again changes nothing, unless there was another in between.
     """
 
     agent: AgentRef

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import LedgerRecord
-from owlclaw_ray.domain.quota import KeyQuota
+from owlclaw_ray.domain.quota import OPEN_RUNS, SUSPENDED, KeyQuota
 from owlclaw_ray.domain.run import Run, RunResult
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
 from owlclaw_ray.errors import QuotaReachedError
@@ -25,8 +25,10 @@ class IdempotencyClaim(Struct, frozen=True):
     expires_at: datetime
 
 
-OPEN_RETRY_SECONDS = 1.0
+_OPEN_RETRY_SECONDS = 1.0
 """After how long somebody whose runs are not over should ask again."""
+_HELD_RETRY_SECONDS = 60.0
+"""And somebody who has as much as may be of what somebody has to end, or to remove."""
 
 
 class SubmitRun(Struct, frozen=True):
@@ -84,6 +86,8 @@ class ClaimRun(Struct, frozen=True):
     The run becomes `running` and its journal gets run_started or run_resumed (run_continued, if it has just ceased to wait for
     approvals). Claiming again with the same epoch, while that epoch's run is not finished, returns that run and adds no
     entry. A run that waits blocks its agent's queue. Outcome: RunClaimed, NothingQueued or StaleEpoch.
+
+    NothingQueued too while as many runs of the tenant are executed as its quota `running_runs` allows, and this would be another one.
     """
 
     agent: AgentRef
@@ -119,6 +123,9 @@ class IdleHeartbeat(Struct, frozen=True):
 class FinishRun(Struct, frozen=True):
     """Append the last facts, set the result, save the agent's state, give back what the run reserved of budgets, all in one;
     then claim the next run if asked. What is to be told of the run's end is to be sent from then on.
+
+    Where as many runs of the tenant were executed as its quota `running_runs` allows, none is claimed: RunFinished.admitted says whose
+    turn it is.
 
     Outcome: RunFinished or StaleEpoch.
     """
@@ -229,18 +236,21 @@ class QueueFull(Struct, frozen=True, tag=True):
 
 
 class QuotaReached(Struct, frozen=True, tag=True):
-    """The trigger is refused: its tenant, or the key, has what it may have of a quota (see domain.quota)."""
+    """The trigger, or what else would make more, is refused: its tenant, or the key, has what it may have of a quota (see domain.quota)."""
 
     quota: str
     limit: int
     until: datetime | None = None
-    """When there is more; None for a quota of runs that are not over."""
+    """When there is more; None for a quota of what there is at a time."""
     of_key: bool = False
     """Whether it is the quota of the key."""
 
     def error(self, now: datetime) -> QuotaReachedError:
         """Return what callers are told."""
-        wait = OPEN_RETRY_SECONDS if self.until is None else max(0.0, (self.until - now).total_seconds())
+        if self.until is not None:
+            wait = max(0.0, (self.until - now).total_seconds())
+        else:
+            wait = _OPEN_RETRY_SECONDS if self.quota in {OPEN_RUNS, SUSPENDED} else _HELD_RETRY_SECONDS
         return QuotaReachedError(self.quota, self.limit, wait, of_key=self.of_key)
 
 
@@ -290,10 +300,15 @@ class RunFinished(Struct, frozen=True):
     """The end is durable."""
 
     next: RunClaimed | None = None
+    admitted: tuple[AgentRef, ...] = ()
+    """Agents of the tenant that waited for its quota `running_runs`, and whose turn it is now: they should be woken."""
 
 
 class RunWaiting(Struct, frozen=True):
     """The requests are durable, and the run waits: it must not be executed before it is claimed again."""
+
+    admitted: tuple[AgentRef, ...] = ()
+    """As of RunFinished."""
 
 
 class RunReleased(Struct, frozen=True):

@@ -13,9 +13,9 @@ from owlclaw_ray.store.commands.runs import RunAccepted, SubmitRun
 
 
 class CreateSchedule(Struct, frozen=True):
-    """Store a schedule. Outcome: ScheduleCreated (the first one, if the id is there already) or TooManySchedules.
+    """Store a schedule. Outcome: ScheduleCreated (the first one, if the id is there already), TooManySchedules, or QuotaReached.
 
-    Paused schedules count to the limit as active ones do.
+    Paused schedules count to the limit, and to the tenant's quota, as active ones do; heartbeats do not count to the quota.
     """
 
     schedule: Schedule

@@ -28,8 +28,9 @@ from owlclaw_ray.store.commands import (
 )
 from owlclaw_ray.store.sql.codec import from_micros, to_micros
 from owlclaw_ray.store.sql.command_registry import applies
+from owlclaw_ray.store.sql.quotas import stop
 from owlclaw_ray.store.sql.row_needs import RowNeeds
-from owlclaw_ray.store.sql.run_lifecycle import appended, check_claimed, need_facts, owned, run_of, store_facts
+from owlclaw_ray.store.sql.run_lifecycle import appended, check_claimed, need_wait, owned, run_of, store_facts
 from owlclaw_ray.store.sql.working_set import EPOCH_AFTER_WAIT, RunRow, WorkingSet
 
 Settled: TypeAlias = ApprovalSettled | AllowanceStored | ApprovalClosed | NoSuchApproval
@@ -38,7 +39,7 @@ _EXPIRED = ApprovalDecision(Decision.DENY, "expired")
 
 
 def _need_requests(needs: RowNeeds, command: AwaitApprovals) -> None:
-    need_facts(needs, command)
+    need_wait(needs, command)
     needs.approvals.update(each.approval_id for each in command.requests)
 
 
@@ -57,6 +58,7 @@ def await_approvals(store: WorkingSet, command: AwaitApprovals) -> RunWaiting | 
         return appended(run)
     for request in command.requests:
         store.put_approval(Approval(request))
+    stop(store, run)
     run.status = RunStatus.WAITING
     store.changed_run(run)
     return RunWaiting()

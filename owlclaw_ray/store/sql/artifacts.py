@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, func, select
 
 from owlclaw_ray.domain.artifact import StoredArtifact
+from owlclaw_ray.domain.quota import ARTIFACT_BYTES
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.store.artifacts import ArtifactById, ArtifactHead, ArtifactPart, ArtifactsOfAgent, OldArtifacts
 from owlclaw_ray.store.commands import (
@@ -16,41 +17,70 @@ from owlclaw_ray.store.commands import (
     OldArtifact,
     PutArtifact,
     PutArtifactPart,
+    QuotaReached,
 )
 from owlclaw_ray.store.sql.codec import agent_key, agent_of, from_micros, to_micros
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.queries import reads
+from owlclaw_ray.store.sql.quotas import count, reached
 from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.schema import artifact_parts, artifacts
 from owlclaw_ray.store.sql.working_set import RowChange, WorkingSet
 
 
-def _need_nothing(_needs: RowNeeds, _command: object) -> None:
-    """What is written does not depend on what is there."""
+def _need_size(needs: RowNeeds, command: PutArtifactPart | PutArtifact) -> None:
+    needs.counts.add(agent_key(command.agent))
+    needs.artifacts.add((agent_key(command.agent), command.artifact_id))
 
 
-@applies(PutArtifactPart, needs=_need_nothing)
-def put_part(store: WorkingSet, command: PutArtifactPart) -> ArtifactStored:
-    """Write a part."""
+def _more(store: WorkingSet, command: PutArtifactPart | PutArtifact, size: int) -> int:
+    """Return how much more there is with an artifact of that size."""
+    before, _ = store.artifacts.get((agent_key(command.agent), command.artifact_id), (0, 0))
+    return size - before
+
+
+@applies(PutArtifactPart, needs=_need_size)
+def put_part(store: WorkingSet, command: PutArtifactPart) -> ArtifactStored | QuotaReached:
+    """Write a part, if there is room for all of them."""
+    more = _more(store, command, command.total_bytes)
+    refused = reached(store, command.agent.tenant, ARTIFACT_BYTES, more) if more > 0 else None
+    if refused is not None:
+        return refused
     key = agent_key(command.agent), command.artifact_id, command.part
     store.changes[RowChange.ARTIFACT_PART][key] = (*key, to_micros(command.at), command.content)
     return ArtifactStored()
 
 
-@applies(PutArtifact, needs=_need_nothing)
-def put(store: WorkingSet, command: PutArtifact) -> ArtifactStored:
-    """Write the row by which the parts are found."""
+@applies(PutArtifact, needs=_need_size)
+def put(store: WorkingSet, command: PutArtifact) -> ArtifactStored | QuotaReached:
+    """Write the row by which the parts are found, and count it."""
+    more, tenant = _more(store, command, command.size_bytes), command.agent.tenant
+    refused = reached(store, tenant, ARTIFACT_BYTES, more) if more > 0 else None
+    if refused is not None:
+        return refused
+    count(store, tenant, ARTIFACT_BYTES, more)
     key = agent_key(command.agent), command.artifact_id
+    store.artifacts[key] = (command.size_bytes, to_micros(command.at))
     about = (command.media_type, command.size_bytes, command.parts, command.digest, to_micros(command.at))
     store.changes[RowChange.ARTIFACT][key] = (*key, *about)
     return ArtifactStored()
 
 
-@applies(ForgetArtifacts, needs=_need_nothing)
+def _need_sizes(needs: RowNeeds, command: ForgetArtifacts) -> None:
+    for each in command.artifacts:
+        needs.counts.add(agent_key(each.agent))
+        needs.artifacts.add((agent_key(each.agent), each.artifact_id))
+
+
+@applies(ForgetArtifacts, needs=_need_sizes)
 def forget(store: WorkingSet, command: ForgetArtifacts) -> ArtifactsForgotten:
     """Remove rows and parts."""
     for each in command.artifacts:
         key = agent_key(each.agent), each.artifact_id
+        size, stored_at = store.artifacts.get(key, (0, 0))
+        if stored_at < to_micros(command.before):
+            count(store, each.agent.tenant, ARTIFACT_BYTES, -size)
+            store.artifacts.pop(key, None)
         store.changes[RowChange.REMOVED_ARTIFACT][key] = (*key, to_micros(command.before))
     return ArtifactsForgotten()
 

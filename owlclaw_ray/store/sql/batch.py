@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
 from sqlalchemy import Connection, select
 from sqlalchemy.engine.interfaces import Dialect as EngineDialect
 
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
-from owlclaw_ray.ids import RunId, ScheduleId
+from owlclaw_ray.ids import RunId, ScheduleId, TenantId
 from owlclaw_ray.ledger.redaction import TenantRedactors
-from owlclaw_ray.store.commands import Command, CommandBlocked, CommandFailed, Outcome
+from owlclaw_ray.store.commands import (
+    AwaitApprovals,
+    AwaitRuns,
+    Command,
+    CommandBlocked,
+    CommandFailed,
+    FinishRun,
+    Outcome,
+    RunFinished,
+    RunWaiting,
+)
 from owlclaw_ray.store.sql import (
     access,
     approvals,
@@ -43,6 +55,7 @@ from owlclaw_ray.store.sql.command_registry import apply, needs_of
 from owlclaw_ray.store.sql.dialects import Dialect
 from owlclaw_ray.store.sql.failures import FailureAction, explain, failure_of
 from owlclaw_ray.store.sql.loader import Loader
+from owlclaw_ray.store.sql.quotas import admitted, count_anew
 from owlclaw_ray.store.sql.row_codecs import ENTRY_COLUMNS, entry_of
 from owlclaw_ray.store.sql.schema import blobs, journal, payload_left, runs, small_payload
 from owlclaw_ray.store.sql.working_set import RowChange
@@ -104,8 +117,11 @@ class Applier:
         needs = needs_of(commands)
         store = self._loader.load(connection, needs)
         answers = [apply(store, command) for command in commands]
+        store.remove(RowChange.REMOVED_AGENT, store.new_agents)
         self._writer.write(connection, store)
-        self._registered |= needs.registered.keys()
+        for tenant in store.changes[RowChange.TENANT].values():
+            count_anew(connection, self._dialect, tenant)
+        self._registered |= needs.registered.keys() - store.new_agents
         self._grown.update(run_id for run_id, _ in store.changes[RowChange.ENTRY])
         self._grown |= store.changes[RowChange.REMOVED_JOURNAL].keys()
         self._changed_schedules |= (
@@ -113,7 +129,10 @@ class Applier:
         )
         late = [answer for answer in answers if isinstance(answer, _LATE)]
         texts = self._read_texts(connection, late) if late else BatchTexts()
-        return [answer.complete(texts) if isinstance(answer, _LATE) else answer for answer in answers]
+        outcomes = [answer.complete(texts) if isinstance(answer, _LATE) else answer for answer in answers]
+        if store.freed:
+            _tell_admitted(outcomes, commands, admitted(connection, store))
+        return outcomes
 
     def one_by_one(self, connection: Connection, commands: Sequence[Command]) -> list[Outcome]:
         """Apply each on its own in a new transaction; one that cannot be applied is undone: CommandFailed, or CommandBlocked.
@@ -173,3 +192,14 @@ class Applier:
         if hashes:
             texts = {row[0]: load(row[1]) for row in connection.execute(self._blobs, {"ids": self._ids(hashes)})}
         return BatchTexts(triggers, left, journals, texts)
+
+
+def _tell_admitted(
+    outcomes: list[Outcome], commands: Sequence[Command], agents: dict[TenantId, tuple[AgentRef, ...]]
+) -> None:
+    """Have one of those who made place in each tenant know whose turn it is."""
+    for at, (command, outcome) in enumerate(zip(commands, outcomes, strict=True)):
+        if isinstance(command, FinishRun | AwaitRuns | AwaitApprovals) and isinstance(
+            outcome, RunFinished | RunWaiting
+        ):
+            outcomes[at] = replace(outcome, admitted=agents.pop(command.agent.tenant, ()))

@@ -13,7 +13,7 @@ from owlclaw_ray.store.sql.approvals import withdraw
 from owlclaw_ray.store.sql.codec import agent_of, dump, from_micros, to_micros
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.row_needs import RowNeeds
-from owlclaw_ray.store.sql.run_lifecycle import give_back
+from owlclaw_ray.store.sql.run_lifecycle import leave
 from owlclaw_ray.store.sql.working_set import RunRow, WorkingSet
 
 
@@ -55,7 +55,7 @@ def _end_queued(store: WorkingSet, run: RunRow, at: int) -> None:
     run.result = dump(result)
     store.changed_run(run)
     store.agents[run.agent].leave(run)
-    give_back(store, run)
+    leave(store, run)
     agent, record_id, run_id = agent_of(run.agent), RecordId(_end_record_id(run.run_id)), RunId(run.run_id)
     kind, moment = LedgerKind.RUN, from_micros(at)
     store.record((LedgerRecord(record_id, agent.tenant, agent.agent_id, run_id, kind, moment, data),))

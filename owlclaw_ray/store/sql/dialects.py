@@ -112,6 +112,10 @@ class Dialect(Protocol):
         """Keep others from using these Idempotency-Keys until the end of the transaction."""
         ...
 
+    def lock_tenants(self, connection: Connection, tenants: Iterable[str], *, alone: bool) -> None:
+        """Keep others from changing these tenants until the end of the transaction; if `alone`, from sharing this lock, too."""
+        ...
+
 
 class Sqlite:
     """One writer at a time: a transaction that may write begins by taking the write lock."""
@@ -198,6 +202,9 @@ class Sqlite:
         return list(range(last + 1, last + number + 1))
 
     def lock_keys(self, connection: Connection, keys: Iterable[str]) -> None:
+        """As in Dialect: nobody else writes anyway."""
+
+    def lock_tenants(self, connection: Connection, tenants: Iterable[str], *, alone: bool) -> None:
         """As in Dialect: nobody else writes anyway."""
 
     def _each(self, parameter: str) -> Any:
@@ -287,8 +294,18 @@ class Postgresql:
 
     def lock_keys(self, connection: Connection, keys: Iterable[str]) -> None:
         """As in Dialect: by advisory locks, in the order of their numbers."""
-        numbers = sorted({int.from_bytes(sha256(key.encode()).digest()[:8], signed=True) for key in keys})
-        connection.execute(_LOCK_KEYS, {"numbers": numbers})
+        connection.execute(_LOCK_KEYS, {"numbers": _lock_numbers(keys)})
+
+    def lock_tenants(self, connection: Connection, tenants: Iterable[str], *, alone: bool) -> None:
+        """As in Dialect: by advisory locks, for which everybody waits in turn: a stream of those who share one does not hold up who
+        wants it alone.
+        """
+        statement = _LOCK_TENANTS if alone else _SHARE_TENANTS
+        connection.execute(statement, {"numbers": _lock_numbers(f"tenant {tenant}" for tenant in tenants)})
+
+
+def _lock_numbers(names: Iterable[str]) -> list[int]:
+    return sorted({int.from_bytes(sha256(name.encode()).digest()[:8], signed=True) for name in names})
 
 
 def _hosts() -> CTE:
@@ -326,11 +343,14 @@ _LAST_SEQ = select(func.max(runs.c.seq))
 _NEXT_SEQS = select(runs_seq.next_value()).select_from(
     func.generate_series(1, bindparam("number", type_=BigInteger)).table_valued("n")
 )
-_LOCK_KEYS = select(func.pg_advisory_xact_lock(column("number", BigInteger))).select_from(
+_LOCK_NUMBERS = (
     func.unnest(bindparam("numbers", type_=postgresql.ARRAY(BigInteger)))
     .table_valued(column("number", BigInteger))
     .render_derived()
 )
+_LOCK_KEYS = select(func.pg_advisory_xact_lock(column("number", BigInteger))).select_from(_LOCK_NUMBERS)
+_LOCK_TENANTS = _LOCK_KEYS
+_SHARE_TENANTS = select(func.pg_advisory_xact_lock_shared(column("number", BigInteger))).select_from(_LOCK_NUMBERS)
 
 
 SQLITE, POSTGRESQL = Sqlite(), Postgresql()

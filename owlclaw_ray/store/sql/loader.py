@@ -1,6 +1,6 @@
 """Loading the working set of a batch with a number of statements that does not depend on its size.
 
-Locks are taken in one order everywhere, which is what excludes deadlocks: the lease, nodes by id, new agents, agents by key,
+Locks are taken in one order everywhere, which is what excludes deadlocks: the lease, nodes by id, tenants, new agents, agents by key,
 Idempotency-Keys, new accounts of budgets, accounts by name, callbacks by id, new memories, memories by agent, new attempts by id.
 Deliveries are locked with the Idempotency-Keys.
 """
@@ -17,13 +17,14 @@ from sqlalchemy import Connection, Integer, Label, Select, bindparam, func, lite
 
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.journal import EntryKind
-from owlclaw_ray.domain.quota import Quotas, open_runs_account, starts_account
+from owlclaw_ray.domain.quota import Quotas, held_account, starts_account
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tenant import TenantStatus
-from owlclaw_ray.ids import DEFAULT_TENANT
+from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 from owlclaw_ray.store.commands import ClusterLease
 from owlclaw_ray.store.sql.codec import agent_key, agent_of, dump, from_micros, load, optional_micros
 from owlclaw_ray.store.sql.dialects import Dialect
+from owlclaw_ray.store.sql.quotas import accounts_in_use
 from owlclaw_ray.store.sql.row_codecs import (
     APPROVALS,
     BRIEF_DELIVERY_COLUMNS,
@@ -43,6 +44,7 @@ from owlclaw_ray.store.sql.schema import (
     active_run,
     agents,
     approvals,
+    artifacts,
     attempts,
     begun_run,
     budget_reservations,
@@ -113,14 +115,14 @@ class Loader:
     """The statements for one database, made once, and the agents that are known to be registered."""
 
     def __init__(self, dialect: Dialect, cluster: str = "") -> None:
-        self._dialect, self._cluster = dialect, cluster
-        self._node_id, self._generation = "", 0
+        self._dialect, self._cluster, self._node_id, self._generation = dialect, cluster, "", 0
         self._known_agents: set[str] = set()
         among = dialect.among
         self._register = (
             dialect.insert(agents)
             .values({name: bindparam(f"new_{name}") for name in _AGENT_COLUMNS})
             .on_conflict_do_nothing()
+            .returning(agents.c.agent)
         )
         columns = (*_RUN_COLUMNS, _last_entry.label("last_entry"))
         brief = select(*columns, null().label("trigger"), null().label("payload"), _NOTHING_LEFT)
@@ -179,6 +181,9 @@ class Loader:
             select(*CALLBACKS.columns).where(among(callbacks.c.callback_id, "ids")).order_by(callbacks.c.callback_id)
         )
         self._records = dialect.among_pairs(ledger.c.run_id, ledger.c.record_id)
+        self._artifacts = dialect.among_pairs(artifacts.c.agent, artifacts.c.artifact_id).add_columns(
+            artifacts.c.size_bytes, artifacts.c.stored_at
+        )
         self._open_accounts = (
             dialect.insert(budgets)
             .values({name: bindparam(f"new_{name}") for name in _ACCOUNT_COLUMNS})
@@ -235,10 +240,14 @@ class Loader:
         if needs.claims_agents and self._node_id and self._node_id not in needs.nodes:
             nodes += rows(self._nodes, {self._node_id})
         store.nodes = {each.node_id: each for each in map(NODES.fact, nodes)}
+        concerned = self._agents_concerned(connection, needs)
+        counted = {agent_of(key).tenant for key in needs.counts} - {DEFAULT_TENANT}
+        if counted or needs.tenants:
+            self._dialect.lock_tenants(connection, counted | needs.tenants, alone=bool(needs.tenants))
         store.tenants = {each.tenant: each for each in map(TENANTS.fact, rows(self._tenants, needs.tenants))}
         store.access_keys = {each.key_id: each for each in map(KEYS.fact, rows(self._access_keys, needs.access_keys))}
-        self._load_terms(connection, needs, store)
-        self._lock_agents(connection, needs, store)
+        self._load_terms(connection, counted, store)
+        self._lock_agents(connection, needs, store, concerned)
         self._load_schedules(connection, needs, store)
         self._take_runs(store, rows(self._runs, needs.runs))
         self._load_queues(connection, needs, store)
@@ -283,17 +292,26 @@ class Loader:
     def _rows(self, connection: Connection, statement: Any, ids: Collection[str]) -> Iterable[Any]:
         return connection.execute(statement, {"ids": self._dialect.ids(ids)}) if ids else ()
 
-    def _lock_agents(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
-        rows, keys = partial(self._rows, connection), set(needs.agents)
+    def _agents_concerned(self, connection: Connection, needs: RowNeeds) -> set[str]:
+        """Return the agents of which the store alone knows that the batch is about them."""
+        rows = partial(self._rows, connection)
+        ending = {row[0] for row in rows(self._agents_of_runs, needs.cancelled)}
+        ending.update(row[0] for row in rows(self._agents_of_schedules, needs.fired))
+        needs.counts |= ending
+        waiting = set()
+        for agent, run_id in rows(self._places, needs.settled):
+            waiting.add(agent)
+            needs.runs.add(run_id)
+        return ending | waiting
+
+    def _lock_agents(self, connection: Connection, needs: RowNeeds, store: WorkingSet, concerned: set[str]) -> None:
         new = sorted(needs.registered.keys() - self._known_agents)
         if new:
-            connection.execute(self._register, [_new_agent(key, needs.registered[key]) for key in new])
-        keys.update(row[0] for row in rows(self._agents_of_runs, needs.cancelled))
-        keys.update(row[0] for row in rows(self._agents_of_schedules, needs.fired))
-        for agent, run_id in rows(self._places, needs.settled):
-            keys.add(agent)
-            needs.runs.add(run_id)
-        store.agents = {row[0]: AgentRow(*row) for row in rows(self._agents, keys)}
+            rows = [_new_agent(key, needs.registered[key]) for key in new]
+            made = connection.execute(self._register, rows).scalars()
+            store.new_agents = {key for key in made if _counts_agents(store, key)}
+        found = self._rows(connection, self._agents, needs.agents | concerned)
+        store.agents = {row[0]: AgentRow(*row) for row in found}
 
     def _load_schedules(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
         """Load schedules, and note the runs of those that are followed."""
@@ -340,22 +358,24 @@ class Loader:
             for agent, number in connection.execute(self._queue_lengths, parameters):
                 store.agents[agent].queued = number
 
-    def _load_terms(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
-        claiming = {agent_of(key).tenant for key in needs.takes} - {DEFAULT_TENANT}
-        for tenant, status, written in self._rows(connection, self._terms, needs.starts.keys() | claiming):
+    def _load_terms(self, connection: Connection, tenants_: Collection[str], store: WorkingSet) -> None:
+        for tenant, status, written in self._rows(connection, self._terms, tenants_):
             if status == TenantStatus.SUSPENDED.value:
                 store.suspended.add(tenant)
-            if tenant not in needs.starts:
-                continue
-            quotas = store.quotas[tenant] = convert(load(written), Quotas)
-            if quotas.open_runs is not None:
-                needs.accounts[open_runs_account(tenant)] = None
+            store.quotas[tenant] = convert(load(written), Quotas)
+
+    def _need_accounts(self, needs: RowNeeds, store: WorkingSet) -> None:
+        """Note the accounts of quotas that the batch may change, or that refuse something."""
+        in_use = accounts_in_use(needs, store)
+        for tenant, quotas in store.quotas.items():
+            needs.accounts |= dict.fromkeys(held_account(name, TenantId(tenant)) for name in in_use.of(quotas))
             if quotas.starts_a_minute is not None:
-                for minute in needs.starts[tenant]:
-                    needs.accounts[starts_account(tenant, minute)] = optional_micros(minute.ends_at)
+                for minute in needs.starts.get(tenant, ()):
+                    needs.accounts[starts_account(TenantId(tenant), minute)] = optional_micros(minute.ends_at)
 
     def _load_budgets(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
         rows = partial(self._rows, connection)
+        self._need_accounts(needs, store)
         ending = {run_id for run_id in needs.finished if run_id in store.runs and store.runs[run_id].reserves}
         found = (*rows(self._reservations, needs.reservations), *rows(self._reservations_of_runs, ending))
         reserved = {(row[0], row[1]): ReservationRow(*row) for row in found}
@@ -370,6 +390,10 @@ class Loader:
             connection.execute(self._open_accounts, new)
         accounts = needs.accounts.keys() | needs.charged | {row.account for row in reserved.values()}
         store.accounts = {row[0]: AccountRow(*row) for row in rows(self._accounts, accounts)}
+        if needs.artifacts and any(quotas.artifact_bytes is not None for quotas in store.quotas.values()):
+            # The accounts are locked by now: nobody else changes what they count.
+            sizes = connection.execute(self._artifacts, self._dialect.pairs(needs.artifacts))
+            store.artifacts = {(agent, artifact_id): (size, at) for agent, artifact_id, size, at in sizes}
 
     def _take_runs(self, store: WorkingSet, rows: Iterable[Any]) -> list[RunRow]:
         taken = []
@@ -382,6 +406,11 @@ class Loader:
                 run.trigger, run.payload, run.payload_left = row.trigger, row.payload, row.payload_left
             taken.append(run)
         return taken
+
+
+def _counts_agents(store: WorkingSet, agent: str) -> bool:
+    quotas = store.quotas.get(agent_of(agent).tenant)
+    return quotas is not None and quotas.agents is not None
 
 
 def _terms(dialect: Dialect) -> Select[str, str, str]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 from sqlalchemy import Connection, and_, or_, select
 
 from owlclaw_ray.domain.memory import StoredDocument
-from owlclaw_ray.store.commands import ChangeMemories, MemoriesChanged, MemoriesStored
+from owlclaw_ray.domain.quota import MEMORY_BYTES
+from owlclaw_ray.store.commands import ChangeMemories, MemoriesChanged, MemoriesStored, QuotaReached
 from owlclaw_ray.store.queries import AgentMemory, DocumentText, MemoryOfAgent
 from owlclaw_ray.store.sql.codec import agent_key
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.queries import reads
+from owlclaw_ray.store.sql.quotas import bytes_of, count, documents_of, reached
 from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.schema import memories, memory_parts
 from owlclaw_ray.store.sql.working_set import MemoryRow, WorkingSet
@@ -20,22 +20,31 @@ from owlclaw_ray.store.sql.working_set import MemoryRow, WorkingSet
 
 def _need_memory(needs: RowNeeds, command: ChangeMemories) -> None:
     needs.memories.add(agent_key(command.agent))
+    needs.counts.add(agent_key(command.agent))
 
 
 @applies(ChangeMemories, needs=_need_memory)
-def change_memories(store: WorkingSet, command: ChangeMemories) -> MemoriesStored | MemoriesChanged:
-    """Change the documents, if nobody else changed the memory."""
+def change_memories(store: WorkingSet, command: ChangeMemories) -> MemoriesStored | MemoriesChanged | QuotaReached:
+    """Change the documents, if nobody else changed the memory, and there is room for more of it."""
     key = agent_key(command.agent)
     row = store.memories[key]
     if row.version and row.change_id == command.change_id:
         return MemoriesStored(row.version)
     if row.version != command.expected:
         return MemoriesChanged(row.version)
-    version, documents = row.version + 1, _documents(row.documents)
+    version, documents = row.version + 1, documents_of(row.documents)
+    stored = dict(documents)
     for change in command.changes:
         before = documents.get(change.document)
         begun, size = (before.begun, before.size) if change.appended and before is not None else (version, 0)
         documents[change.document] = StoredDocument(begun, version, size + len(change.text), command.at)
+    more, tenant = bytes_of(documents) - bytes_of(stored), command.agent.tenant
+    refused = reached(store, tenant, MEMORY_BYTES, more) if more > 0 else None
+    if refused is not None:
+        return refused
+    count(store, tenant, MEMORY_BYTES, more)
+    for change in command.changes:
+        begun = documents[change.document].begun
         store.add_memory_part(key, change.document, version, change.text, replaces=begun == version)
     store.put_memory(MemoryRow(key, version, command.change_id, msgspec.json.encode(documents).decode()))
     return MemoriesStored(version)
@@ -57,7 +66,7 @@ def _read_memory(connection: Connection, query: MemoryOfAgent) -> AgentMemory:
     rows = connection.execute(found).all()
     if not rows:
         return AgentMemory(0, {}, {})
-    documents = _documents(rows[0].documents)
+    documents = documents_of(rows[0].documents)
     texts: dict[str, list[bytes]] = {name: [] for name in query.after if name in documents}
     for row in rows:
         if row.document is not None:
@@ -70,8 +79,3 @@ def _read_memory(connection: Connection, query: MemoryOfAgent) -> AgentMemory:
             for name, each in texts.items()
         },
     )
-
-
-def _documents(text: str) -> dict[str, StoredDocument]:
-    found: Mapping[str, StoredDocument] = msgspec.json.decode(text, type=dict[str, StoredDocument])
-    return dict(found)

@@ -14,12 +14,13 @@ from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord
+from owlclaw_ray.domain.quota import RUNNING_RUNS
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, ScheduleStatus, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.tenant import TenantStatus
 from owlclaw_ray.domain.webhook import Delivery
-from owlclaw_ray.ids import AgentId, CallbackId, DeliveryId, RunId, ScheduleId, TenantId
+from owlclaw_ray.ids import DEFAULT_TENANT, AgentId, CallbackId, DeliveryId, RunId, ScheduleId, TenantId
 from owlclaw_ray.ledger.chain import ChainHead, verify
 from owlclaw_ray.store.commands import ClusterNode, RunEnded
 from owlclaw_ray.store.queries import (
@@ -84,6 +85,7 @@ from owlclaw_ray.store.sql.codec import (
 from owlclaw_ray.store.sql.dialects import DIALECTS, Dialect, dialect_of
 from owlclaw_ray.store.sql.ledger_guard import missing_guards
 from owlclaw_ray.store.sql.queue_order import priority_of
+from owlclaw_ray.store.sql.quotas import free_places
 from owlclaw_ray.store.sql.row_codecs import (
     APPROVALS,
     BRIEF_DELIVERY_COLUMNS,
@@ -110,6 +112,7 @@ from owlclaw_ray.store.sql.schema import (
     begun_run,
     callbacks,
     cluster_nodes,
+    executed_run,
     journal,
     ledger,
     ledger_heads,
@@ -125,7 +128,7 @@ from owlclaw_ray.store.sql.schema import (
     waiting_delivery,
     webhook_deliveries,
 )
-from owlclaw_ray.store.sql.working_set import awaited_by
+from owlclaw_ray.store.sql.working_set import EPOCH_AFTER_WAIT, awaited_by
 
 _PAGE = 500
 _BRIEF_RUN_COLUMNS = (*(column for column in runs.c if column is not runs.c.payload), null().label("payload"))
@@ -170,7 +173,20 @@ def answer(connection: Connection, query: Query[_T]) -> _T:
 def _read_run(connection: Connection, query: RunById) -> Run | None:
     found = select(runs).where(runs.c.run_id == query.run_id, runs.c.tenant == query.tenant)
     row = connection.execute(found).one_or_none()
-    return None if row is None else run_of_row(row)
+    return None if row is None else _with_waits(connection, query.tenant, [row])[0]
+
+
+def _with_waits(connection: Connection, tenant: TenantId, rows: Sequence[Any]) -> list[Run]:
+    """Return the runs of a tenant, and of those that wait for a place among its running ones that they do."""
+    found, waiting = [run_of_row(row) for row in rows], {row.run_id for row in rows if _is_to_begin(row)}
+    if not waiting or tenant == DEFAULT_TENANT or free_places(connection, tenant).get(tenant, 1):
+        return found
+    return [replace(run, waits_for=RUNNING_RUNS) if run.run_id in waiting else run for run in found]
+
+
+def _is_to_begin(row: Any) -> bool:
+    resumes: bool = row.status == RunStatus.RUNNING.value and row.claimed_epoch == EPOCH_AFTER_WAIT
+    return resumes or bool(row.status == RunStatus.QUEUED.value)
 
 
 @reads(RunFilter)
@@ -184,7 +200,7 @@ def _read_runs(connection: Connection, where: RunFilter) -> Sequence[Run]:
         found = found.where(runs.c.status == where.status.value)
     if where.before_seq is not None:
         found = found.where(runs.c.seq < where.before_seq)
-    found_runs = [run_of_row(row) for row in connection.execute(found)]
+    found_runs = _with_waits(connection, where.tenant, connection.execute(found).all())
     if where.payloads:
         return found_runs
     return [replace(run, trigger=replace(run.trigger, content=None)) for run in found_runs]
@@ -276,16 +292,34 @@ _suspended = select(tenants.c.tenant).where(tenants.c.status == TenantStatus.SUS
 @reads(AgentsWithWork)
 def _read_agents_with_work(connection: Connection, query: AgentsWithWork) -> Sequence[AgentRef]:
     waits = func.max(case((runs.c.status == WAITING, 1), else_=0))
-    since = func.min(runs.c.seq)
-    turn = func.row_number().over(partition_by=func.min(runs.c.tenant), order_by=since)
+    since, tenant = func.min(runs.c.seq), func.min(runs.c.tenant)
+    turn = func.row_number().over(partition_by=tenant, order_by=since)
     found = (
         select(runs.c.agent)
         .where(active_run)
         .group_by(runs.c.agent)  # by its index of active runs, which the tenant has no part in
-        .having(waits == 0, func.min(runs.c.tenant).not_in(_suspended))
+        .having(waits == 0, tenant.not_in(_suspended))
         .order_by(turn, since)
         .limit(query.limit)
     )
+    free = free_places(connection)
+    if free:
+        executed = func.max(case((executed_run, 1), else_=0))
+        place = func.row_number().over(partition_by=(tenant, executed), order_by=since)
+        each = (
+            found.add_columns(
+                turn.label("turn"),
+                since.label("since"),
+                tenant.label("tenant"),
+                executed.label("executed"),
+                place.label("place"),
+            )
+            .order_by(None)
+            .limit(None)
+            .subquery("each")
+        )
+        may_begin = (each.c.executed == 1) | (each.c.place <= case(free, value=each.c.tenant, else_=each.c.place))
+        found = select(each.c.agent).where(may_begin).order_by(each.c.turn, each.c.since).limit(query.limit)
     return [agent_of(key) for key in connection.execute(found).scalars()]
 
 

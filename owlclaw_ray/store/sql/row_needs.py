@@ -39,7 +39,9 @@ class RowNeeds(Struct):
     keys: set[str] = field(default_factory=set)
     submissions: int = 0
     starts: dict[str, set[BudgetWindow]] = field(default_factory=dict)
-    """Tenants whose quotas are asked for, and the minutes in which runs of theirs are submitted."""
+    """Tenants of which runs are submitted, and the minutes in which."""
+    counts: set[str] = field(default_factory=set)
+    """Agents of whose tenants something begins, is made or ends that quotas may count."""
     claims_agents: bool = False
     """Whether agents or runs are claimed, which is for the cluster that holds the lease."""
     changes_lease: bool = False
@@ -63,6 +65,8 @@ class RowNeeds(Struct):
     callbacks: set[str] = field(default_factory=set)
     memories: set[str] = field(default_factory=set)
     """Agents whose memories are to be locked, and made if they are new."""
+    artifacts: set[tuple[str, str]] = field(default_factory=set)
+    """Artifacts, each by its agent and its id, whose sizes are asked for where they are counted."""
     access_keys: set[str] = field(default_factory=set)
     """To lock."""
     tenants: set[str] = field(default_factory=set)
@@ -79,6 +83,8 @@ class RowNeeds(Struct):
     reservations: set[str] = field(default_factory=set)
     finished: set[str] = field(default_factory=set)
     """Runs that end: what they reserved is given back."""
+    waits: bool = False
+    """Whether runs are to wait for people, or for others."""
     ticked: set[str] = field(default_factory=set)
     """Runs whose ticks are asked for."""
 
@@ -98,6 +104,7 @@ class RowNeeds(Struct):
     def claim(self, key: str, epoch: int) -> None:
         """Note the claim of a run of an agent."""
         self.takes[key] += 1
+        self.counts.add(key)
         self.claims_agents = True
         self.claims.setdefault(key, set()).add(epoch)
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.lineage import Lineage
+from owlclaw_ray.domain.quota import OPEN_RUNS, RUNNING_RUNS
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.webhook import MAX_FAILURES
 from owlclaw_ray.ids import RunId
@@ -35,6 +36,7 @@ from owlclaw_ray.store.sql.answers import ActivateAnswer, Answer, ClaimAnswer, F
 from owlclaw_ray.store.sql.codec import agent_key, agent_of, dump, load_lineage, load_state, to_micros
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.idle_heartbeats import keep_one_idle
+from owlclaw_ray.store.sql.quotas import begin, count, keep, no_room_for, reached, stop
 from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.working_set import EPOCH_AFTER_WAIT, AgentRow, RunRow, WorkingSet
 
@@ -44,6 +46,7 @@ _ANY_EPOCH = -1
 
 def _need_activation(needs: RowNeeds, command: ActivateAgent) -> None:
     key = needs.agent(command.agent, command.at)
+    needs.counts.add(key)
     needs.claims_agents = True
     if command.claim:
         needs.claim(key, _ANY_EPOCH)
@@ -55,6 +58,10 @@ def activate(store: WorkingSet, command: ActivateAgent) -> Answer:
     if store.on_standby:
         return OnStandby()
     agent = store.agents[agent_key(command.agent)]
+    refused = no_room_for(store, agent.agent)
+    if refused is not None:
+        raise ValueError(f"{command.agent} is new: {refused.error(command.at)}")
+    keep(store, agent.agent)
     if agent.activation_id != command.activation_id:
         agent.epoch += 1
         agent.activation_id = command.activation_id
@@ -120,6 +127,7 @@ def append(store: WorkingSet, command: AppendJournal) -> Appended | StaleEpoch:
 def _need_end(needs: RowNeeds, command: FinishRun) -> None:
     key = need_facts(needs, command)
     needs.finished.add(command.run_id)
+    needs.counts.add(key)
     if command.idle is not None:
         needs.ticked.update(filter(None, (command.run_id, command.idle.replaces)))
     if command.claim_next:
@@ -133,9 +141,10 @@ def finish(store: WorkingSet, command: FinishRun) -> Answer:
     if isinstance(agent, StaleEpoch):
         return agent
     run = run_of(store, command)
+    is_full = reached(store, command.agent.tenant, RUNNING_RUNS) is not None
     if not run.status.final:
         _end(store, agent, run, command)
-    following = _claim_next(store, agent, command.at) if command.claim_next else None
+    following = _claim_next(store, agent, command.at) if command.claim_next and not is_full else None
     return FinishAnswer(following) if isinstance(following, ClaimAnswer) else RunFinished(following)
 
 
@@ -148,7 +157,7 @@ def _end(store: WorkingSet, agent: AgentRow, run: RunRow, command: FinishRun) ->
     else:
         store.record(command.ledger)
         keep_one_idle(store, run, command.idle)
-    give_back(store, run)
+    leave(store, run)
     run.status, run.finished_at, run.result = command.result.status, to_micros(command.at), dump(command.result)
     store.changed_run(run)
     store.call_back(run, filter(None, (command.callback_url,)), run.finished_at)
@@ -173,11 +182,11 @@ def _claim_next(store: WorkingSet, agent: AgentRow, at: datetime) -> RunClaimed 
         return None
     run, lineage = agent.running, load_lineage(agent.lineage)
     if run is not None:
-        if run.status is RunStatus.WAITING:
+        if run.status is RunStatus.WAITING or not begin(store, run):
             return None
         _take_up(store, run, agent.epoch, to_micros(at))
         return ClaimAnswer(run.snapshot(), run.last_entry, lineage)
-    if not agent.queue:
+    if not agent.queue or not begin(store, agent.queue[0]):
         return None
     run = agent.running = agent.queue[0]
     agent.leave(run)
@@ -212,6 +221,12 @@ def _fresh(row: RunRow, epoch: int, lineage: Lineage | None) -> RunClaimed:
     return RunClaimed(run, journal, payload_left=row.payload_left)
 
 
+def need_wait(needs: RowNeeds, command: AwaitApprovals | AwaitRuns) -> None:
+    """Note the run that is to wait."""
+    needs.counts.add(need_facts(needs, command))
+    needs.waits = True
+
+
 def store_facts(
     store: WorkingSet, run: RunRow, command: AppendJournal | FinishRun | AwaitApprovals | AwaitRuns
 ) -> None:
@@ -235,8 +250,10 @@ def owned(store: WorkingSet, ref: AgentRef, epoch: int) -> AgentRow | StaleEpoch
     return agent
 
 
-def give_back(store: WorkingSet, run: RunRow) -> None:
-    """Free what the run reserved of budgets and did not settle."""
+def leave(store: WorkingSet, run: RunRow) -> None:
+    """Free what a run that ends had of quotas, and what it reserved of budgets and did not settle."""
+    count(store, agent_of(run.agent).tenant, OPEN_RUNS, -1)
+    stop(store, run)
     if run.reserves:
         for reservation_id in [key for key, rows in store.reservations.items() if rows[0].run_id == run.run_id]:
             store.settle(reservation_id, {})

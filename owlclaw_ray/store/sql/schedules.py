@@ -6,8 +6,9 @@ from msgspec.structs import replace
 
 from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.quota import SCHEDULES
 from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleStatus, Tick, TickOutcome
+from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, ScheduleStatus, Tick, TickOutcome
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.store.commands import (
     AgentBusy,
@@ -33,6 +34,7 @@ from owlclaw_ray.store.commands import (
 from owlclaw_ray.store.sql.cancellation import ask_to_end
 from owlclaw_ray.store.sql.codec import agent_key, to_micros
 from owlclaw_ray.store.sql.command_registry import applies
+from owlclaw_ray.store.sql.quotas import count_schedule, keep, no_room_for, reached
 from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.submission import need_submission, submit_run
 from owlclaw_ray.store.sql.working_set import RunRow, WorkingSet
@@ -40,13 +42,15 @@ from owlclaw_ray.store.sql.working_set import RunRow, WorkingSet
 
 def _need_new_schedule(needs: RowNeeds, command: CreateSchedule) -> None:
     schedule = command.schedule
-    needs.limited.add(needs.agent(schedule.agent, schedule.created_at))
+    key = needs.agent(schedule.agent, schedule.created_at)
+    needs.limited.add(key)
+    needs.counts.add(key)
     needs.schedules.add(schedule.schedule_id)
 
 
 @applies(CreateSchedule, needs=_need_new_schedule)
-def create_schedule(store: WorkingSet, command: CreateSchedule) -> ScheduleCreated | TooManySchedules:
-    """Store the schedule unless its id is known or the agent has its fill."""
+def create_schedule(store: WorkingSet, command: CreateSchedule) -> ScheduleCreated | TooManySchedules | QuotaReached:
+    """Store the schedule unless its id is known, or the agent or its tenant has as many as it may."""
     schedule = command.schedule
     known = store.schedules.get(schedule.schedule_id)
     if known is not None:
@@ -55,12 +59,19 @@ def create_schedule(store: WorkingSet, command: CreateSchedule) -> ScheduleCreat
         return ScheduleCreated(known)
     if store.agents[agent_key(schedule.agent)].open_schedules >= command.limit:
         return TooManySchedules(command.limit)
+    refused = no_room_for(store, agent_key(schedule.agent))
+    if refused is None and schedule.kind is not ScheduleKind.HEARTBEAT:
+        refused = reached(store, schedule.agent.tenant, SCHEDULES)
+    if refused is not None:
+        return refused
+    keep(store, agent_key(schedule.agent))
     store.add_schedule(schedule)
+    count_schedule(store, schedule, 1)
     return ScheduleCreated(schedule)
 
 
 def _need_followed_schedule(needs: RowNeeds, command: CancelSchedule) -> None:
-    needs.agent(command.agent)
+    needs.counts.add(needs.agent(command.agent))
     needs.schedules.add(command.schedule_id)
     needs.followed.add(command.schedule_id)
 
@@ -83,6 +94,7 @@ def cancel_schedule(store: WorkingSet, command: CancelSchedule) -> ScheduleCance
             return ScheduleCancelled(False, schedule_id, "the schedule was cancelled before", ending, ended)
         case ScheduleStatus.ACTIVE | ScheduleStatus.PAUSED:
             store.change_schedule(replace(schedule, status=command.becomes, next_fire_at=None))
+            count_schedule(store, schedule, -1)
             return ScheduleCancelled(True, schedule_id, "the schedule is cancelled", ending, ended)
 
 
@@ -150,6 +162,8 @@ def fire_schedule(store: WorkingSet, command: FireSchedule) -> ScheduleFired | A
     _account(store, ticks)
     status = ScheduleStatus.ACTIVE if command.next_fire_at is not None else ScheduleStatus.DONE
     store.change_schedule(replace(schedule, status=status, next_fire_at=command.next_fire_at))
+    if status.final:
+        count_schedule(store, schedule, -1)
     return ScheduleFired(accepted, ending, ended)
 
 

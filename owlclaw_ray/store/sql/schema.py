@@ -464,6 +464,8 @@ mergeable_run = (runs.c.status == QUEUED) & runs.c.merge_key.is_not(None)
 """Spelt as in the index runs_mergeable, which serves it."""
 begun_run = runs.c.status.in_([RUNNING, WAITING]) & active_run
 """The run at the head of an agent, of which there is one at most."""
+executed_run = (runs.c.status == RUNNING) & (runs.c.claimed_epoch != literal_column("0"))
+"""Not those that went on after waiting, and that nobody has claimed yet (EPOCH_AFTER_WAIT)."""
 awaiting_run = runs.c.awaits.is_not(None)
 """Spelt as in the index runs_awaiting, which serves it."""
 pending_approval = approvals.c.status == literal_column("'pending'")

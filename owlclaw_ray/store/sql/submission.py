@@ -17,7 +17,6 @@ from owlclaw_ray.domain.quota import (
     STARTS_A_MINUTE,
     SUSPENDED,
     key_starts_account,
-    open_runs_account,
     starts_account,
 )
 from owlclaw_ray.domain.run import RunStatus
@@ -45,6 +44,7 @@ from owlclaw_ray.store.sql.codec import (
 )
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.queue_order import rank_of
+from owlclaw_ray.store.sql.quotas import count, keep, no_room_for, reached
 from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.working_set import AgentRow, KeyRow, RunRow, WorkingSet
 
@@ -59,6 +59,7 @@ def need_submission(needs: RowNeeds, command: SubmitRun) -> None:
     key = needs.agent(command.agent, command.at)
     needs.runs.add(command.run_id)
     needs.submissions += 1
+    needs.counts.add(key)
     if command.agent.tenant != DEFAULT_TENANT:
         needs.starts.setdefault(command.agent.tenant, set()).add(minute_of(command.at))
     if command.quota is not None:
@@ -98,9 +99,9 @@ def submit_run(store: WorkingSet, command: SubmitRun) -> Submitted:
     limit = command.queue_limit
     if limit is not None and agent.queued is not None and agent.queued >= limit:
         return QueueFull(limit)
-    reached = _reached(store, command)
-    if reached is not None:
-        return reached
+    refused = _reached(store, command)
+    if refused is not None:
+        return refused
     return _enqueue(store, agent, command, key)
 
 
@@ -113,8 +114,9 @@ def _reached(store: WorkingSet, command: SubmitRun) -> QuotaReached | None:
     if quotas == NO_QUOTAS and of_key is None:
         return None
     minute = minute_of(command.at)
-    if quotas.open_runs is not None and store.accounts[open_runs_account(tenant)].reserved >= quotas.open_runs:
-        return QuotaReached(OPEN_RUNS, quotas.open_runs)
+    held = no_room_for(store, agent_key(command.agent)) or reached(store, tenant, OPEN_RUNS)
+    if held is not None:
+        return held
     starts = quotas.starts_a_minute
     if starts is not None and store.accounts[starts_account(tenant, minute)].used >= starts:
         return QuotaReached(STARTS_A_MINUTE, starts, minute.ends_at)
@@ -123,15 +125,15 @@ def _reached(store: WorkingSet, command: SubmitRun) -> QuotaReached | None:
     return None
 
 
-def _count(store: WorkingSet, run: RunRow, command: SubmitRun) -> None:
+def _count(store: WorkingSet, command: SubmitRun) -> None:
     """Count a new run for the quotas that there are."""
     tenant, at = command.agent.tenant, to_micros(command.at)
     quotas = store.quotas.get(tenant, NO_QUOTAS)
     if quotas == NO_QUOTAS and command.quota is None:
         return
     store.reserved_at, minute = max(at, store.reserved_at), minute_of(command.at)
-    if quotas.open_runs is not None:
-        store.reserve(run, f"open.{run.run_id}", {open_runs_account(tenant): 1}, at)
+    keep(store, agent_key(command.agent))
+    count(store, tenant, OPEN_RUNS, 1)
     if quotas.starts_a_minute is not None:
         store.charge({starts_account(tenant, minute): 1})
     if command.quota is not None:
@@ -190,7 +192,7 @@ def _enqueue(store: WorkingSet, agent: AgentRow, command: SubmitRun, key: str | 
         store.mergeable[agent.agent, key] = run
     store.note(run, EntryKind.RUN_QUEUED, at, {"trigger": trigger.kind.value, "focus": trigger.focus})
     _keep_key(store, run, command)
-    _count(store, run, command)
+    _count(store, command)
     store.call_back(run, command.callback_urls, at)
     if command.busy is BusyPolicy.INTERRUPT:
         _interrupt(store, agent, run, command)

@@ -17,12 +17,13 @@ from owlclaw_ray.store.commands import (
 from owlclaw_ray.store.sql.approvals import go_on
 from owlclaw_ray.store.sql.codec import agent_key, dump, to_micros
 from owlclaw_ray.store.sql.command_registry import applies
+from owlclaw_ray.store.sql.quotas import keep, no_room_for, stop
 from owlclaw_ray.store.sql.row_needs import RowNeeds
-from owlclaw_ray.store.sql.run_lifecycle import appended, check_claimed, need_facts, owned, run_of, store_facts
+from owlclaw_ray.store.sql.run_lifecycle import appended, check_claimed, need_wait, owned, run_of, store_facts
 from owlclaw_ray.store.sql.working_set import PutRow, WorkingSet, awaited_by
 
 
-@applies(AwaitRuns, needs=need_facts)
+@applies(AwaitRuns, needs=need_wait)
 def await_runs(store: WorkingSet, command: AwaitRuns) -> RunWaiting | Appended | StaleEpoch:
     """Have the run wait, unless it does or did, or is to end."""
     agent = owned(store, command.agent, command.epoch)
@@ -35,6 +36,7 @@ def await_runs(store: WorkingSet, command: AwaitRuns) -> RunWaiting | Appended |
     store_facts(store, run, command)
     if run.cancel_requested:
         return appended(run)
+    stop(store, run)
     run.status, run.awaits = RunStatus.WAITING, dump(command.runs)
     store.changed_run(run)
     return RunWaiting()
@@ -62,7 +64,7 @@ def run_ended(store: WorkingSet, command: RunEnded) -> RunReleased:
 
 
 def _need_task(needs: RowNeeds, command: PutTask) -> None:
-    needs.agent(command.task.owner, command.at)
+    needs.counts.add(needs.agent(command.task.owner, command.at))
     needs.tasks.add(command.task.task_id)
 
 
@@ -76,6 +78,10 @@ def put_task(store: WorkingSet, command: PutTask) -> TaskStored | TaskChanged:
         return TaskChanged(None if stored is None else stored.task)
     if stored is not None and stored.task.owner != task.owner:
         raise ValueError(f"task {task.task_id} belongs to another agent")
+    refused = no_room_for(store, agent_key(task.owner))
+    if refused is not None:
+        raise ValueError(f"{task.owner} is new: {refused.error(command.at)}")
+    keep(store, agent_key(task.owner))
     created_at = to_micros(command.at) if stored is None else stored.created_at
     store.put_task(PutRow(task, created_at, command.at))
     return TaskStored()

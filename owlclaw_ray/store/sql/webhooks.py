@@ -22,6 +22,7 @@ from owlclaw_ray.store.commands import (
 )
 from owlclaw_ray.store.sql.codec import agent_key, from_micros, load_lineage, to_micros
 from owlclaw_ray.store.sql.command_registry import applies
+from owlclaw_ray.store.sql.quotas import keep, no_room_for
 from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.submission import need_submission, submit_run
 from owlclaw_ray.store.sql.working_set import RowChange, WorkingSet
@@ -31,7 +32,7 @@ def _need_delivery(needs: RowNeeds, command: ReceiveDelivery) -> None:
     delivery = command.delivery
     needs.deliveries.add(delivery.delivery_id)
     if delivery.status is DeliveryStatus.WAITING and delivery.agent is not None:
-        needs.agent(delivery.agent, delivery.received_at)
+        needs.counts.add(needs.agent(delivery.agent, delivery.received_at))
     if command.run is not None:
         need_submission(needs, command.run)
 
@@ -68,8 +69,14 @@ def receive_delivery(store: WorkingSet, command: ReceiveDelivery) -> DeliverySto
 
 
 def _heard(store: WorkingSet, delivery: Delivery) -> Delivery:
-    """Return a delivery that waits, as unmapped if its agent has no heartbeats: those have none that others started."""
+    """Return a delivery that waits, as unmapped if its agent has no heartbeats: those have none that others started; as refused if the
+    agent is new and one too many.
+    """
     assert delivery.agent is not None
+    refused = no_room_for(store, agent_key(delivery.agent))
+    if refused is not None:
+        return _refused(delivery, str(refused.error(delivery.received_at)))
+    keep(store, agent_key(delivery.agent))
     lineage = load_lineage(store.agents[agent_key(delivery.agent)].lineage)
     if lineage is None:
         return delivery

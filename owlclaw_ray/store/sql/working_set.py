@@ -30,7 +30,7 @@ from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import Delivery
-from owlclaw_ray.ids import RunId
+from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.store.commands import ClusterLease, ClusterNode, NodeState
 from owlclaw_ray.store.sql.codec import (
     agent_key,
@@ -94,6 +94,11 @@ class RunRow(Struct, eq=False):
         return (
             self.status is RunStatus.RUNNING and self.claimed_epoch != EPOCH_AFTER_WAIT and bool(self.cancel_requested)
         )
+
+    @property
+    def is_executed(self) -> bool:
+        """Whether some activation executes it, or did and is to be followed by another."""
+        return self.status is RunStatus.RUNNING and self.claimed_epoch != EPOCH_AFTER_WAIT
 
     @property
     def waited(self) -> bool:
@@ -222,6 +227,8 @@ class RowChange(IntEnum):
     REMOVED_RUN = auto()
     REMOVED_JOURNAL = auto()
     """Runs whose journals are given up."""
+    REMOVED_AGENT = auto()
+    """Agents that were registered for the batch, and that it made no use of."""
     APPROVAL = auto()
     TASK = auto()
     REMOVED_DELIVERY = auto()
@@ -290,6 +297,8 @@ class WorkingSet(Struct):
     """Those that commands name."""
     memories: dict[str, MemoryRow] = field(default_factory=dict)
     """Of those agents whose memories commands name."""
+    artifacts: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    """The bytes of artifacts that commands name, and when they were stored, where they are counted."""
     access_keys: dict[str, AccessKey] = field(default_factory=dict)
     """Those that commands name."""
     tenants: dict[str, Tenant] = field(default_factory=dict)
@@ -297,7 +306,11 @@ class WorkingSet(Struct):
     suspended: set[str] = field(default_factory=set)
     """Tenants of runs that are submitted or claimed, those that are suspended."""
     quotas: dict[str, Quotas] = field(default_factory=dict)
-    """Of the tenants of runs that are submitted, those that have any."""
+    """Of the tenants whose agents commands begin, make or end something of, those that have any."""
+    freed: set[TenantId] = field(default_factory=set)
+    """Tenants with a quota of running runs of which a run is not executed any more."""
+    new_agents: set[str] = field(default_factory=set)
+    """Agents of tenants with a quota of agents that were registered for this batch, and that nothing keeps yet."""
     records: set[tuple[str, str]] = field(default_factory=set)
     """Ledger records that are in the store already, each by its run and its own id."""
     accounts: dict[str, AccountRow] = field(default_factory=dict)

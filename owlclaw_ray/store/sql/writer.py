@@ -271,6 +271,7 @@ class Writer:
             ),
             (RowChange.TICK, replacing(ticks, TICKS.names), TICKS.row),
             (RowChange.REMOVED_TICK, removing(ticks.c.firing_id), None),
+            (RowChange.REMOVED_AGENT, removing(agents.c.agent), None),
             (RowChange.REMOVED_RUN, removing(runs.c.run_id), None),
             (RowChange.REMOVED_JOURNAL, removing(journal.c.run_id), None),
             (RowChange.APPROVAL, replacing(approvals, APPROVALS.names), APPROVALS.row),

@@ -67,7 +67,7 @@ class CommitMetrics:
         self._registry = CollectorRegistry()
         self._seen: dict[str, set[str]] = {"model": set(), "tool": set(), "error": set()}
         self._triggers = self._counter("owlclaw_triggers", "Triggers that were accepted", "kind")
-        self._refusals = self._counter("owlclaw_quota_refusals", "Triggers refused for a quota", "quota")
+        self._refusals = self._counter("owlclaw_quota_refusals", "What was refused for a quota", "quota")
         self._ended = self._counter("owlclaw_runs_ended", "Runs that ended", "status")
         self._duration = self._histogram("owlclaw_run_seconds", "From a run's start to its end", _LONG, "status")
         self._queue = self._histogram("owlclaw_queue_seconds", "From a trigger to the start of its run", _LONG)
@@ -107,7 +107,7 @@ class CommitMetrics:
         self._commit_seconds.observe(seconds)
         self._commands.inc(len(commands))
         for command, outcome in zip(commands, outcomes, strict=True):
-            self._count_refusal(command, outcome)
+            self._count_refusal(outcome)
             match command, outcome:
                 case _, StaleEpoch():
                     self._fenced.inc()
@@ -156,10 +156,9 @@ class CommitMetrics:
         for _ in queued:
             self._count_end(RunStatus.CANCELLED, 0.0)
 
-    def _count_refusal(self, command: Command, outcome: Outcome) -> None:
-        run = command.run if isinstance(command, ReceiveDelivery | BackfillTick) else command
+    def _count_refusal(self, outcome: Outcome) -> None:
         refused = outcome.submitted if isinstance(outcome, DeliveryStored) else outcome
-        if isinstance(run, SubmitRun) and isinstance(refused, QuotaReached):
+        if isinstance(refused, QuotaReached):
             self._refusals.labels(refused.quota).inc()
 
     def _count_firing(self, command: FireSchedule, fired: ScheduleFired) -> None:

@@ -11,7 +11,7 @@ from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.schedules.api import Schedules
 from owlclaw_ray.schedules.cron import next_fire
 from owlclaw_ray.schedules.timetable import new_schedule
-from owlclaw_ray.store.commands import TooManySchedules
+from owlclaw_ray.store.commands import QuotaReached, TooManySchedules
 from owlclaw_ray.tools.builtin.arguments import (
     CancelScheduleArguments,
     InvalidToolArgumentsError,
@@ -81,4 +81,6 @@ class SchedulingTools:
             raise LimitReachedError(
                 f"you have {outcome.limit} active schedules already, which is the limit; end one with cancel_schedule first"
             )
+        if isinstance(outcome, QuotaReached):
+            raise LimitReachedError(f"{outcome.error(schedule.created_at)}; end one with cancel_schedule first")
         return outcome.schedule

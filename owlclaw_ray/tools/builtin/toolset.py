@@ -15,6 +15,7 @@ from owlclaw_ray.domain.tool import QUERY_STATE, RECALL, REMEMBER, ToolCall, Too
 from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.errors import (
     OwlClawError,
+    QuotaReachedError,
     RetryableError,
     ToolArgumentsError,
     ToolExecutionError,
@@ -167,7 +168,7 @@ def _as_tool_error(tool: str, error: Exception) -> ToolError:
             return ToolError("invalid_arguments", str(error), details=list(error.details))
         case UnknownBuiltInToolError():
             return ToolError("tool_not_available", str(error))
-        case LimitReachedError():
+        case LimitReachedError() | QuotaReachedError():
             return ToolError("limit_reached", str(error))
         case ToolTimeoutError() | TimeoutError():
             return ToolError("timeout", str(error) or f"{tool} did not finish in time", retryable=True)

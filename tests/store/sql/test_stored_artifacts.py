@@ -5,7 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from owlclaw_ray.errors import ArtifactTooLargeError, NotFoundError, StoreUnavailableError
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.quota import Quotas
+from owlclaw_ray.errors import ArtifactTooLargeError, NotFoundError, QuotaReachedError, StoreUnavailableError
+from owlclaw_ray.store.artifacts import ArtifactPart
 from owlclaw_ray.store.command_link import answered, apply_now
 from owlclaw_ray.store.commands import PutArtifact, PutArtifactPart
 from owlclaw_ray.store.group_commit import GroupCommit
@@ -13,6 +16,7 @@ from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.artifact_home import PART_BYTES, STORING_SECONDS, StoredArtifacts
 from tests.contracts.artifact_home_contract import NOW, TRADER, ArtifactHomeContract, artifact
+from tests.contracts.store_quota_contract import ACME, tenant
 
 LIMIT = 4_000_000
 
@@ -119,3 +123,31 @@ def test_the_head_of_one_names_its_parts_in_the_commit_of_the_last(keeper, home)
         [PutArtifactPart],
         [PutArtifactPart, PutArtifact],
     ]
+
+
+def test_an_artifact_for_which_another_took_the_room_meanwhile_leaves_nothing_behind(keeper, monkeypatch):
+    home = StoredArtifacts(keeper.commit, keeper.read, keeper.clock, limit=LIMIT, part_bytes=100)
+    clerk, large, small = (
+        AgentRef.parse("clerk", ACME),
+        artifact(1, content=b"x" * 250),
+        artifact(2, content=b"y" * 100),
+    )
+    keeper.commit([tenant(Quotas(artifact_bytes=300))])
+    commit, sent = keeper.commit, []
+
+    def raced(commands):
+        sent.append(commands)
+        if len(sent) == 2:
+            home._commit = commit
+            home.put(clerk, small)
+        return commit(commands)
+
+    home._commit = raced
+    with pytest.raises(QuotaReachedError, match="the tenant may have 300 bytes of artifacts"):
+        home.put(clerk, large)
+
+    assert [each.artifact_id for each in home.listing(clerk, 9)] == [small.artifact_id]
+    assert keeper.read(ArtifactPart(clerk, large.artifact_id, 0)) is None
+    home.remove(clerk, small.artifact_id)
+    home.put(clerk, large)
+    assert home.get(clerk, large.artifact_id) == large

@@ -10,21 +10,26 @@ import yaml
 from msgspec.structs import replace
 
 from owlclaw_ray.app import OwlClaw
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.embedding import EmbeddedCall, EmbeddingPurpose
 from owlclaw_ray.domain.entries import embedding_record
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
-from owlclaw_ray.domain.quota import KeyQuota
+from owlclaw_ray.domain.quota import KeyQuota, Quotas
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, Tick, TickOutcome
+from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
-from owlclaw_ray.ids import DeliveryId, FiringId, KeyId, RecordId, RunId, ScheduleId
+from owlclaw_ray.ids import DeliveryId, FiringId, KeyId, RecordId, RunId, ScheduleId, TenantId
 from owlclaw_ray.store.commands import (
     AppendLedger,
     CancelRun,
     CancelSchedule,
+    ChangeMemories,
     ClaimRun,
     CreateSchedule,
+    DocumentChange,
     FireSchedule,
+    PutTenant,
     ReceiveDelivery,
 )
 from owlclaw_ray.store.group_commit import GroupCommit
@@ -120,6 +125,20 @@ async def test_runs_that_are_refused_for_a_quota_are_counted_by_quota(counted):
 
     assert found()["owlclaw_quota_refusals_total", "starts_a_minute"] == 2
     assert found()["owlclaw_triggers_total", "api"] == 1
+
+
+async def test_whatever_else_is_refused_for_a_quota_is_counted_by_quota(counted):
+    commits, found = counted
+    clerk = AgentRef.parse("clerk", TenantId("acme"))
+    acme = Tenant(clerk.tenant, "Acme", NOW, "system:local", quotas=Quotas(schedules=0, memory_bytes=0))
+    plan = Schedule(ScheduleId("sch_1"), clerk, ScheduleKind.CRON, "look", NOW, NOW, "*/5 * * * *", "UTC")
+    await commits.apply([PutTenant(acme)])
+    await commits.apply(
+        [CreateSchedule(plan, 9), ChangeMemories(clerk, 0, "change_1", (DocumentChange("MEMORY.md", b"1"),), NOW)]
+    )
+
+    assert found()["owlclaw_quota_refusals_total", "schedules"] == 1
+    assert found()["owlclaw_quota_refusals_total", "memory_bytes"] == 1
 
 
 async def test_a_queued_run_that_is_cancelled_is_counted_once(counted):

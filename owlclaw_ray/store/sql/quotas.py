@@ -1,0 +1,239 @@
+"""What tenants have of what quotas count, on the working set.
+
+Each quota of HELD has an account with the number of what there is. Every commit that makes or ends some of it changes the number, if the
+tenant has the quota; the commit that gives or changes quotas counts anew. Between the two stands a lock of the tenant, which whoever
+changes what is counted shares with others, and whoever changes the tenant has alone: so none is left out, and none counted twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+from sqlalchemy import Connection, Select, bindparam, exists, func, literal_column, select
+
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.memory import ACKNOWLEDGED, StoredDocument
+from owlclaw_ray.domain.quota import (
+    AGENTS,
+    ARTIFACT_BYTES,
+    HELD,
+    MEMORY_BYTES,
+    NO_QUOTAS,
+    OPEN_RUNS,
+    RUNNING_RUNS,
+    SCHEDULES,
+    Quotas,
+    held_account,
+)
+from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
+from owlclaw_ray.domain.tenant import Tenant
+from owlclaw_ray.ids import TenantId
+from owlclaw_ray.store.commands import QuotaReached
+from owlclaw_ray.store.sql.codec import agent_of, load, tenant_key
+from owlclaw_ray.store.sql.dialects import Dialect
+from owlclaw_ray.store.sql.row_needs import RowNeeds
+from owlclaw_ray.store.sql.schema import (
+    QUEUED,
+    RUNNING,
+    WAITING,
+    active_run,
+    agents,
+    artifacts,
+    budgets,
+    executed_run,
+    memories,
+    open_schedule,
+    runs,
+    schedules,
+    tenants,
+)
+from owlclaw_ray.store.sql.working_set import EPOCH_AFTER_WAIT, RunRow, WorkingSet
+
+_NUMBERS: dict[str, Select[int]] = {
+    OPEN_RUNS: select(func.count()).select_from(runs).where(runs.c.tenant == bindparam("tenant"), active_run),
+    RUNNING_RUNS: select(func.count()).select_from(runs).where(runs.c.tenant == bindparam("tenant"), executed_run),
+    ARTIFACT_BYTES: select(func.coalesce(func.sum(artifacts.c.size_bytes), 0)).where(
+        artifacts.c.agent >= bindparam("first"), artifacts.c.agent < bindparam("beyond")
+    ),
+    AGENTS: select(func.count()).select_from(agents).where(agents.c.tenant == bindparam("tenant")),
+    SCHEDULES: select(func.count())
+    .select_from(schedules)
+    .where(
+        schedules.c.agent >= bindparam("first"),
+        schedules.c.agent < bindparam("beyond"),
+        open_schedule,
+        schedules.c.kind != ScheduleKind.HEARTBEAT.value,
+    ),
+}
+
+
+_before = runs.alias("before")
+_resuming = (
+    select(runs.c.agent)
+    .where(
+        runs.c.tenant == bindparam("tenant"),
+        runs.c.status == RUNNING,
+        runs.c.claimed_epoch == literal_column(str(EPOCH_AFTER_WAIT)),
+    )
+    .order_by(runs.c.seq)
+    .limit(bindparam("free"))
+)
+_first_queued = (
+    select(runs.c.agent)
+    .where(
+        runs.c.tenant == bindparam("tenant"),
+        runs.c.status == QUEUED,
+        ~exists().where(
+            _before.c.agent == runs.c.agent,
+            _before.c.status.in_([QUEUED, RUNNING, WAITING]),
+            (_before.c.status != QUEUED) | (_before.c.seq < runs.c.seq),
+        ),
+    )
+    .order_by(runs.c.seq)
+    .limit(bindparam("free"))
+)
+
+
+class AccountsInUse(Struct, frozen=True):
+    """Which accounts of tenants a batch may change."""
+
+    ends: bool
+    executions: bool
+    agents: bool
+    schedules: bool
+    memories: bool
+    artifacts: bool
+
+    def of(self, quotas: Quotas) -> list[str]:
+        """Return the quotas of HELD that a tenant has and the batch may change the accounts of."""
+        changed = {OPEN_RUNS: self.ends, RUNNING_RUNS: self.executions, AGENTS: self.agents, SCHEDULES: self.schedules}
+        changed |= {MEMORY_BYTES: self.memories, ARTIFACT_BYTES: self.artifacts}
+        return [name for name in quotas.given if changed.get(name)]
+
+
+def accounts_in_use(needs: RowNeeds, store: WorkingSet) -> AccountsInUse:
+    """Return which accounts of tenants a batch may change."""
+    return AccountsInUse(
+        ends=bool(needs.submissions or needs.finished),
+        executions=bool(needs.takes or needs.finished or needs.waits),
+        agents=bool(store.new_agents),
+        schedules=bool(needs.schedules),
+        memories=bool(needs.memories),
+        artifacts=bool(needs.artifacts),
+    )
+
+
+def reached(store: WorkingSet, tenant: TenantId, quota: str, more: int = 1) -> QuotaReached | None:
+    """Return the quota if so much more would exceed it."""
+    limit = store.quotas.get(tenant, NO_QUOTAS).given.get(quota)
+    if limit is not None and store.accounts[held_account(quota, tenant)].used + more > limit:
+        return QuotaReached(quota, limit)
+    return None
+
+
+def count(store: WorkingSet, tenant: TenantId, quota: str, more: int) -> None:
+    """Note that there is so much more; less, if it is negative."""
+    if more and quota in store.quotas.get(tenant, NO_QUOTAS).given:
+        store.charge({held_account(quota, tenant): more})
+
+
+def no_room_for(store: WorkingSet, agent: str) -> QuotaReached | None:
+    """Return the quota if an agent is new, and one more than its tenant may have."""
+    return reached(store, agent_of(agent).tenant, AGENTS) if agent in store.new_agents else None
+
+
+def keep(store: WorkingSet, agent: str) -> None:
+    """Have an agent stay; a new one that nothing keeps does not, if agents of its tenant are counted."""
+    if agent in store.new_agents:
+        store.new_agents.remove(agent)
+        count(store, agent_of(agent).tenant, AGENTS, 1)
+
+
+def begin(store: WorkingSet, run: RunRow) -> bool:
+    """Give a run a place among those that are executed, unless it has one; return whether it has one then."""
+    tenant = agent_of(run.agent).tenant
+    if run.is_executed:
+        return True
+    if reached(store, tenant, RUNNING_RUNS) is not None:
+        return False
+    count(store, tenant, RUNNING_RUNS, 1)
+    return True
+
+
+def stop(store: WorkingSet, run: RunRow) -> None:
+    """Take the place from a run that ends, or is to wait."""
+    tenant = agent_of(run.agent).tenant
+    if run.is_executed and RUNNING_RUNS in store.quotas.get(tenant, NO_QUOTAS).given:
+        count(store, tenant, RUNNING_RUNS, -1)
+        store.freed.add(tenant)
+
+
+def admitted(connection: Connection, store: WorkingSet) -> dict[TenantId, tuple[AgentRef, ...]]:
+    """Return, of each tenant of which places have become free, the agents whose turn it is: those whose runs go on after waiting, then
+    those whose first run was queued earliest. All changes of the batch are written.
+    """
+    found = {}
+    for tenant in store.freed - store.suspended:
+        limit = store.quotas[tenant].given[RUNNING_RUNS]
+        free = limit - store.accounts[held_account(RUNNING_RUNS, tenant)].used
+        if free > 0:
+            asked = {"tenant": tenant, "free": free}
+            waiting = [
+                each for turn in (_resuming, _first_queued) for each in connection.execute(turn, asked).scalars()
+            ]
+            found[tenant] = tuple(map(agent_of, waiting[:free]))
+    return found
+
+
+def free_places(connection: Connection, of: TenantId | None = None) -> dict[TenantId, int]:
+    """Return of each tenant with a quota of running runs, or of that one, how many more it may execute."""
+    quoted = select(tenants.c.tenant, tenants.c.quotas).where(tenants.c.quotas.contains(RUNNING_RUNS))
+    if of is not None:
+        quoted = quoted.where(tenants.c.tenant == of)
+    limits = {row.tenant: load(row.quotas)[RUNNING_RUNS] for row in connection.execute(quoted)}
+    accounts = {held_account(RUNNING_RUNS, tenant): tenant for tenant in limits}
+    if accounts:
+        for account, used in connection.execute(
+            select(budgets.c.account, budgets.c.used).where(budgets.c.account.in_(accounts))
+        ):
+            limits[accounts[account]] -= used
+    return {tenant: max(0, free) for tenant, free in limits.items()}
+
+
+def count_schedule(store: WorkingSet, schedule: Schedule, more: int) -> None:
+    """Note that a schedule is made, or has ended."""
+    if schedule.kind is not ScheduleKind.HEARTBEAT:
+        count(store, schedule.agent.tenant, SCHEDULES, more)
+
+
+def _number_of(connection: Connection, quota: str, asked: dict[str, str]) -> int:
+    if quota == MEMORY_BYTES:
+        found = select(memories.c.documents).where(
+            memories.c.agent >= asked["first"], memories.c.agent < asked["beyond"]
+        )
+        return sum(bytes_of(documents_of(text)) for text in connection.execute(found).scalars())
+    return int(connection.execute(_NUMBERS[quota], asked).scalar_one())
+
+
+def documents_of(text: str) -> dict[str, StoredDocument]:
+    """Return the documents of a memory from their column."""
+    return msgspec.json.decode(text, type=dict[str, StoredDocument])
+
+
+def bytes_of(documents: Mapping[str, StoredDocument]) -> int:
+    """Return how much of the documents of a memory counts."""
+    return sum(each.size for name, each in documents.items() if name != ACKNOWLEDGED)
+
+
+def count_anew(connection: Connection, dialect: Dialect, tenant: Tenant) -> None:
+    """Set the accounts of a tenant to what there is now, all changes of the transaction being written."""
+    first = tenant_key(tenant.tenant, "")
+    asked = {"tenant": tenant.tenant, "first": first, "beyond": first[:-1] + chr(ord(first[-1]) + 1)}
+    for quota in HELD:
+        if quota in tenant.quotas.given:
+            number = _number_of(connection, quota, asked)
+            account = {"account": held_account(quota, tenant.tenant), "used": number, "reserved": 0, "alerted": 0}
+            row = dialect.insert(budgets).values(account)
+            connection.execute(row.on_conflict_do_update(index_elements=["account"], set_={"used": number}))
