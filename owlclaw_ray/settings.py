@@ -24,7 +24,7 @@ from owlclaw_ray.configuration.hatchet import HatchetSettings
 from owlclaw_ray.configuration.limits import Count, LimitOverrides, Seconds
 from owlclaw_ray.configuration.mcp import McpServerFile, McpSettings
 from owlclaw_ray.configuration.models import EndpointFile, PriceFile, ProviderLimitsFile, Routes
-from owlclaw_ray.configuration.permissions import PermissionSettings
+from owlclaw_ray.configuration.permissions import SharedPermissionSettings
 from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.section import NonEmpty, Section
 from owlclaw_ray.configuration.server_location import (
@@ -447,7 +447,7 @@ class FileSettings(Section):
     model: NonEmpty = "scripted:echo"
     fallback: tuple[NonEmpty, ...] = ()
     limits: LimitOverrides = Field(default_factory=LimitOverrides)
-    permissions: PermissionSettings = Field(default_factory=PermissionSettings)
+    permissions: SharedPermissionSettings = Field(default_factory=SharedPermissionSettings)
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)
     budgets: tuple[SharedBudgetFile, ...] = ()
     """What all definitions have beside their own: of the tenant, unless they say otherwise."""

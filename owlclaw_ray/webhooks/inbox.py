@@ -114,8 +114,10 @@ class WebhookInbox:
             raise NotFoundError("delivery", delivery_id)
         return found
 
-    async def redeliver(self, tenant: TenantId, delivery_id: DeliveryId) -> DeliveryStored:
-        """Map a stored delivery again, as its source is configured now; raises as `receive`, and SettledError."""
+    async def redeliver(
+        self, tenant: TenantId, delivery_id: DeliveryId, submitters: tuple[str, ...] = ()
+    ) -> DeliveryStored:
+        """Map a stored delivery again, as its source is configured now, for these principals; raises as `receive`, and SettledError."""
         delivery = await self.delivery(tenant, delivery_id)
         if not delivery.repeatable:
             why = f"it is {delivery.status.value}" if delivery.whole else "its body was not kept"
@@ -130,7 +132,7 @@ class WebhookInbox:
             event=None,
             failures=0,
         )
-        return await self._process(self._source(delivery.source), again, delivery.body.encode())
+        return await self._process(self._source(delivery.source), again, delivery.body.encode(), submitters=submitters)
 
     def _source(self, name: str) -> WebhookSource:
         if name not in self._sources:
@@ -154,11 +156,16 @@ class WebhookInbox:
         return DeliveryId(derived_id("whd", tenant, source.name, *what))
 
     async def _process(
-        self, source: WebhookSource, delivery: Delivery, body: bytes, traceparent: str | None = None
+        self,
+        source: WebhookSource,
+        delivery: Delivery,
+        body: bytes,
+        traceparent: str | None = None,
+        submitters: tuple[str, ...] = (),
     ) -> DeliveryStored:
         """Map the delivery and store the result; raises the sender's error."""
         try:
-            delivery, submission = await self._mapped(source, delivery, body, traceparent)
+            delivery, submission = await self._mapped(source, delivery, body, traceparent, submitters)
         except UnmappableError as error:
             return await self._keep(delivery, DeliveryStatus.UNMAPPED, str(error))
         except DefinitionError as error:
@@ -179,7 +186,12 @@ class WebhookInbox:
         return stored
 
     async def _mapped(
-        self, source: WebhookSource, delivery: Delivery, body: bytes, traceparent: str | None
+        self,
+        source: WebhookSource,
+        delivery: Delivery,
+        body: bytes,
+        traceparent: str | None,
+        submitters: tuple[str, ...],
     ) -> tuple[Delivery, Submission | None]:
         headers = {name: str(value) for name, value in delivery.headers.items()}
         content = WebhookContent(read_body(source.body, body), headers)
@@ -202,6 +214,7 @@ class WebhookInbox:
                 )
             return replace(delivery, agent=mapped.agent, status=DeliveryStatus.WAITING, event=event), None
         trigger = in_trace(mapped.trigger.compact() if len(body) > LARGE else mapped.trigger, traceparent)
+        trigger = replace(trigger, submitters=submitters)
         submission = await self._submissions.prepare(mapped.agent, trigger, source.mapping.admission)
         return replace(delivery, agent=mapped.agent), submission
 

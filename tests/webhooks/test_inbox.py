@@ -6,6 +6,8 @@ from datetime import timedelta
 
 import pytest
 
+from owlclaw_ray.access.keys import KeyRequest
+from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.trigger import Admission, BusyPolicy
 from owlclaw_ray.domain.webhook import BodyForm, DeliverTo
 from owlclaw_ray.errors import StoreUnavailableError
@@ -218,6 +220,19 @@ async def test_what_could_not_be_mapped_is_mapped_again_as_its_source_is_configu
         assert (again.status_code, again.json()["settled_status"]) == (409, "triggered")
         sent = await after.send()
         assert (sent.status_code, sent.json()["duplicate"]) == (200, True)
+
+
+async def test_who_has_a_delivery_mapped_again_asked_for_its_run(install):
+    async with install(mapped(agent="{body.who}")) as before:
+        path = f"/v1/deliveries/{(await before.send()).json()['delivery_id']}/redelivery"
+
+    async with install() as after:
+        made = await after.runtime.keys.create(LOCAL, KeyRequest("ada", ("operator",)))
+        again = await after.http.post(path, headers={"Authorization": f"Bearer {made.text}"})
+        sent = await after.send(delivery="d2")
+        runs = [await after.runtime.run(DEFAULT_TENANT, each.json()["run_id"]) for each in (again, sent)]
+
+    assert [each.trigger.submitters for each in runs] == [(f"key:{made.key.key_id}",), ()]
 
 
 async def test_what_was_not_text_is_not_mapped_again(installation):
