@@ -43,7 +43,7 @@ from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.artifact import LargeArtifacts
 from owlclaw_ray.domain.callback import CallbackRules
-from owlclaw_ray.domain.endpoint import Endpoint
+from owlclaw_ray.domain.endpoint import KEYLESS, Endpoint
 from owlclaw_ray.domain.environment import name_problem
 from owlclaw_ray.domain.issuer import Issuer
 from owlclaw_ray.domain.memory import MemoryHomeKind, MemoryLimits
@@ -283,10 +283,12 @@ class ModelSettings(Section):
     @field_validator("providers")
     @classmethod
     def _names(cls, providers: dict[str, EndpointFile]) -> dict[str, EndpointFile]:
-        for name in providers:
+        for name, provider in providers.items():
             if not _PROVIDER.fullmatch(name):
                 right = "what stands before the slash in a model's name, such as openai or hosted_vllm"
                 raise ValueError(f"has {name!r}: a provider is {right}")
+            if provider.key_secret and name.startswith(KEYLESS):
+                raise ValueError(f"has a key_secret for {name}, whose credentials are more than a key")
         return providers
 
     @property
