@@ -71,6 +71,16 @@ class KeeperSecrets(SecretKeeper):
         return await _answer(self._keeper.call.rotate_secrets(tenant, by))
 
 
+def secrets_at_keeper(namespace: str) -> Callable[[TenantId, str], Awaitable[str]]:
+    """Return what asks the Keeper for the value of a tenant's secret, as SecretVault.secret does."""
+    keeper = NamedActor(KEEPER, namespace)
+
+    async def ask(tenant: TenantId, name: str) -> str:
+        return await _answer(keeper.call.secret(tenant, name))
+
+    return ask
+
+
 class KeeperNow:
     """The store at the Keeper, for code in threads that is not asynchronous. Raises RuntimeUnavailableError while it does not answer."""
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 
 from actors.garbage import collect_rarely
-from actors.keeper_client import KeeperClient
+from actors.keeper_client import KeeperClient, secrets_at_keeper
 from actors.logs import configure
 from actors.model_worker import ModelWorkers
 from actors.plan import RuntimePlan
@@ -26,6 +26,7 @@ from owlclaw_ray.models.model_gateway import ModelGateway
 from owlclaw_ray.models.pooled_client import PooledClient
 from owlclaw_ray.models.provider_slots import SlotCounts
 from owlclaw_ray.models.reply_box import CallId, Received, ReplyBoxes
+from owlclaw_ray.models.tenant_keys import TenantKeys
 
 
 class ModelGatewayActor(RemoteActor):
@@ -36,13 +37,14 @@ class ModelGatewayActor(RemoteActor):
         from owlclaw_ray.models.scripted.client import ScriptedClient
 
         take_over()
-        configure(plan.worker.log)
-        collect_rarely()
         clock = SystemClock()
-        self._litellm = LiteLLMClient()
+        keys = TenantKeys(secrets_at_keeper(plan.namespace), clock)
+        configure(plan.worker.log, keys.read.hidden)
+        collect_rarely()
+        self._litellm = LiteLLMClient(keys)
         pooled = PooledClient(
             self._litellm,
-            ModelWorkers(plan.worker.log),
+            ModelWorkers(plan.worker.log, plan.namespace),
             most=(os.cpu_count() or 1) if plan.model_workers_max is None else plan.model_workers_max,
             growth=plan.model_growth,
             cpu_seconds=time.process_time,
@@ -56,6 +58,7 @@ class ModelGatewayActor(RemoteActor):
             jitter=random.random,
             prices=plan.prices,
             weight=TenantTerms(KeeperClient(plan.namespace), clock).weight,
+            keys=keys,
         )
         self._embeddings = EmbeddingGateway(
             self._litellm, clock=clock, retry=plan.model_retry, jitter=random.random, prices=plan.prices
@@ -92,10 +95,12 @@ class ModelGatewayActor(RemoteActor):
     async def warm(self, models: Sequence[RealModel]) -> dict[str, str]:
         """Import litellm now, beside everything else, instead of with the first call.
 
-        Return which of these models lack a key, each with the environment variables to set.
+        Return which of these models lack a key, each with the environment variables to set. Those for which tenants may have keys of
+        their own are not among them.
         """
         await self._litellm.load()
-        missing = ((each.model, self._litellm.missing_key(each.model, each.endpoint)) for each in models)
+        asked = [each for each in models if each.endpoint is None or not each.endpoint.key_secret]
+        missing = ((each.model, self._litellm.missing_key(each.model, each.endpoint)) for each in asked)
         return {model: variables for model, variables in missing if variables is not None}
 
     async def slots(self) -> tuple[SlotCounts, ...]:

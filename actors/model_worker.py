@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import psutil
 from ray.actor import ActorHandle
 
+from actors.keeper_client import secrets_at_keeper
 from actors.logs import LogPlan, configure
 from actors.remote import calls, kill, make, whereabouts
 from actors.remote_actor import RemoteActor
@@ -20,6 +21,7 @@ from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.models.api import Listener
 from owlclaw_ray.models.pooled_client import ClientCall, Helper
 from owlclaw_ray.models.reply_box import BoxId, CallId, Received, ReplyBox
+from owlclaw_ray.models.tenant_keys import TenantKeys
 
 _STARTUP_SECONDS = 120.0
 _TIMEOUT_SECONDS = 30.0
@@ -28,12 +30,13 @@ _TIMEOUT_SECONDS = 30.0
 class ModelWorkerActor(RemoteActor):
     """Makes the calls that its gateway gives it: one attempt each, no retries, no limits."""
 
-    def __init__(self, log: LogPlan) -> None:
+    def __init__(self, log: LogPlan, namespace: str) -> None:
         take_over()
-        configure(log)
+        keys = TenantKeys(secrets_at_keeper(namespace), SystemClock())
+        configure(log, keys.read.hidden)
         from owlclaw_ray.models.litellm_client import LiteLLMClient
 
-        self._client = LiteLLMClient()
+        self._client = LiteLLMClient(keys)
         self._box = ReplyBox(BoxId("only"), self._complete, SystemClock())
 
     async def load(self) -> None:
@@ -100,12 +103,12 @@ class ModelWorker:
 class ModelWorkers:
     """Implements `HelperSource`: makes them on the caller's node, as its children, so that none outlives its gateway."""
 
-    def __init__(self, log: LogPlan) -> None:
-        self._log = log
+    def __init__(self, log: LogPlan, namespace: str) -> None:
+        self._log, self._namespace = log, namespace
 
     async def spawn(self) -> Helper:
         """See HelperSource.spawn."""
-        worker = ModelWorker(make(ModelWorkerActor, self._log, max_restarts=0))
+        worker = ModelWorker(make(ModelWorkerActor, self._log, self._namespace, max_restarts=0))
         try:
             await worker.wait_until_ready_for_calls()
         except (RuntimeUnavailableError, ModelRefusedError, psutil.NoSuchProcess) as error:

@@ -24,7 +24,7 @@ from owlclaw_ray.configuration.hatchet import HatchetSettings
 from owlclaw_ray.configuration.limits import Count, LimitOverrides, Seconds
 from owlclaw_ray.configuration.mcp import McpServerFile, McpSettings
 from owlclaw_ray.configuration.models import EndpointFile, PriceFile, ProviderLimitsFile, Routes
-from owlclaw_ray.configuration.permissions import PermissionSettings
+from owlclaw_ray.configuration.permissions import SharedPermissionSettings
 from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.section import NonEmpty, Section
 from owlclaw_ray.configuration.server_location import (
@@ -43,7 +43,7 @@ from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.agent import Limits
 from owlclaw_ray.domain.artifact import LargeArtifacts
 from owlclaw_ray.domain.callback import CallbackRules
-from owlclaw_ray.domain.endpoint import Endpoint
+from owlclaw_ray.domain.endpoint import KEYLESS, Endpoint
 from owlclaw_ray.domain.environment import name_problem
 from owlclaw_ray.domain.issuer import Issuer
 from owlclaw_ray.domain.memory import MemoryHomeKind, MemoryLimits
@@ -283,10 +283,12 @@ class ModelSettings(Section):
     @field_validator("providers")
     @classmethod
     def _names(cls, providers: dict[str, EndpointFile]) -> dict[str, EndpointFile]:
-        for name in providers:
+        for name, provider in providers.items():
             if not _PROVIDER.fullmatch(name):
                 right = "what stands before the slash in a model's name, such as openai or hosted_vllm"
                 raise ValueError(f"has {name!r}: a provider is {right}")
+            if provider.key_secret and name.startswith(KEYLESS):
+                raise ValueError(f"has a key_secret for {name}, whose credentials are more than a key")
         return providers
 
     @property
@@ -447,7 +449,7 @@ class FileSettings(Section):
     model: NonEmpty = "scripted:echo"
     fallback: tuple[NonEmpty, ...] = ()
     limits: LimitOverrides = Field(default_factory=LimitOverrides)
-    permissions: PermissionSettings = Field(default_factory=PermissionSettings)
+    permissions: SharedPermissionSettings = Field(default_factory=SharedPermissionSettings)
     approvals: ApprovalSettings = Field(default_factory=ApprovalSettings)
     budgets: tuple[SharedBudgetFile, ...] = ()
     """What all definitions have beside their own: of the tenant, unless they say otherwise."""

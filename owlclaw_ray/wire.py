@@ -652,7 +652,7 @@ class Approval(TypedDict):
     `reason`: why it asks. `arguments`: what the tool will get; `written`: what the model wrote.
     `target`: what the call acts on; `allow_for_session` is for this target. `hooks`: what hooks did to the call.
     `needed`: how many different people must allow it; `still_needed`: how many more, with the arguments of the last;
-    `allowed_by`: who did, where it takes more than one.
+    `allowed_by`: who did, where it takes more than one. `excluded`: the principals that may not allow it, because they asked for the run.
     """
 
     approval_id: str
@@ -683,6 +683,7 @@ class Approval(TypedDict):
     needed: int
     still_needed: int
     allowed_by: list[Allowance]
+    excluded: list[str]
 
 
 class Approvals(TypedDict):

@@ -85,6 +85,12 @@ def principal_id_of(request: Request) -> str:
     return "" if principal is LOCAL else f"{principal.kind.value}:{principal.id}"
 
 
+def submitters_of(request: Request) -> tuple[str, ...]:
+    """Return who asks for the run that the request starts: nobody in particular where nobody needs a key."""
+    principal = principal_id_of(request)
+    return (principal,) if principal else ()
+
+
 def actor_of(request: Request, said: str) -> str:
     """Return who has something done, for the ledger: the principal, and whom it says that it does it for; on one's own machine, where
     nobody has a key, whoever is said.

@@ -27,6 +27,7 @@ from serve.parameters import (
     check_owner,
     only_agent_of,
     principal_of,
+    submitters_of,
     tenant_of,
 )
 from serve.representations import backfill_body, json_response, ring_body, schedule_body, schedules_body, ticks_body
@@ -113,7 +114,9 @@ class ScheduleRoutes(Resource):
         """
         key, asked = parse_idempotency_key(request), read_body(await request.body(), wire.ScheduleRequest)
         wanted = convert(asked | {"at": wire.moment(asked["at"])} if "at" in asked else asked, ScheduleRequest)
-        stored = await self._runtime.timetable.create(agent_of(request, agent), wanted, idempotency_key=key)
+        stored = await self._runtime.timetable.create(
+            agent_of(request, agent), wanted, idempotency_key=key, submitters=submitters_of(request)
+        )
         return json_response(schedule_body(stored), 201, {"Location": f"/v1/schedules/{stored.schedule_id}"})
 
     @operation(
@@ -220,8 +223,10 @@ class ScheduleRoutes(Resource):
         asked = read_body(await request.body(), wire.BackfillRequest)
         since, until = wire.moment(asked["since"]), wire.moment(asked["until"])
         await check_owner(request, partial(self._owner, request, schedule_id))
-        quota = principal_of(request).quota
-        done = await self._runtime.timetable.backfill(tenant_of(request), ScheduleId(schedule_id), since, until, quota)
+        quota, by = principal_of(request).quota, submitters_of(request)
+        done = await self._runtime.timetable.backfill(
+            tenant_of(request), ScheduleId(schedule_id), since, until, quota=quota, submitters=by
+        )
         return json_response(backfill_body(done))
 
     @operation(

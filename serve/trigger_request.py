@@ -8,6 +8,7 @@ import re
 
 import orjson
 from msgspec import ValidationError, convert
+from msgspec.structs import replace
 from starlette.requests import Request
 
 from owlclaw_ray import wire
@@ -17,6 +18,7 @@ from owlclaw_ray.domain.tracing import HEADER, in_trace
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.errors import Problem
 from serve.errors import InvalidRequestError
+from serve.parameters import submitters_of
 from serve.request_bodies import checked, read_json
 
 MAX_WAIT_SECONDS = 300
@@ -53,8 +55,9 @@ def trigger_of(asked: wire.TriggerRequest) -> tuple[Trigger, Admission]:
 
 
 def caused_by(request: Request, trigger: Trigger) -> Trigger:
-    """Return the trigger as part of the trace that the request belongs to."""
-    return in_trace(trigger, request.headers.get(HEADER))
+    """Return the trigger as part of the trace that the request belongs to, and as what its principal asks for."""
+    traced, submitters = in_trace(trigger, request.headers.get(HEADER)), submitters_of(request)
+    return replace(traced, submitters=submitters) if submitters else traced
 
 
 def parse_idempotency_key(request: Request) -> str | None:

@@ -16,7 +16,7 @@ from owlclaw_ray.domain.webhook import DeliveryStatus
 from owlclaw_ray.ids import DeliveryId
 from owlclaw_ray.store.commands import DeliveryStored
 from owlclaw_ray.store.queries import DeliveryFilter
-from serve.parameters import Id, LimitQuery, check_owner, principal_of, tenant_of
+from serve.parameters import Id, LimitQuery, check_owner, principal_of, submitters_of, tenant_of
 from serve.representations import delivery_body, full_delivery_body, json_response, receipt_body, source_body
 from serve.resource import PUBLIC, Resource, answer, operation
 
@@ -104,8 +104,11 @@ class WebhookRoutes(Resource):
     async def redeliver_webhook(self, request: Request, delivery_id: DeliveryIdPath) -> Response:
         """Map one that was unmapped, or that its agent refused, as its source is configured now."""
         await check_owner(request, partial(self._owner, request, delivery_id))
-        quota = principal_of(request).quota
-        return _receipt(await self._runtime.inbox.redeliver(tenant_of(request), DeliveryId(delivery_id), quota))
+        quota, by = principal_of(request).quota, submitters_of(request)
+        stored = await self._runtime.inbox.redeliver(
+            tenant_of(request), DeliveryId(delivery_id), quota=quota, submitters=by
+        )
+        return _receipt(stored)
 
     async def _owner(self, request: Request, delivery_id: str) -> AgentRef | None:
         return (await self._runtime.inbox.delivery(tenant_of(request), DeliveryId(delivery_id))).agent

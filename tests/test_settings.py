@@ -78,6 +78,19 @@ def test_true_is_no_number_of_seconds_and_no_other_one(tmp_path, text, where):
     assert problem.endswith(where)
 
 
+@pytest.mark.parametrize(
+    ("provider", "secret", "why"),
+    [
+        ("openai", "not a name", "is no name of a secret"),
+        ("bedrock", "KEY", "whose credentials are more than a key"),
+        ("vertex_ai", "KEY", "whose credentials are more than a key"),
+    ],
+)
+def test_a_key_secret_is_the_name_of_a_secret_for_a_provider_that_has_keys(tmp_path, provider, secret, why):
+    with pytest.raises(ConfigurationError, match=why):
+        load(tmp_path, f"models: {{providers: {{{provider}: {{key_secret: '{secret}'}}}}}}\n")
+
+
 def test_permissions_are_rules_and_approvals_have_an_end(tmp_path):
     found = load(
         tmp_path,
@@ -87,7 +100,7 @@ def test_permissions_are_rules_and_approvals_have_an_end(tmp_path):
     )
     policy = found.defaults.permissions
     assert policy.inherited == PermissionRules(
-        ("mail.draft", "tag:network"), ("mail.*", "code.*"), ("permission:write",)
+        ("mail.draft", "tag:network"), ("mail.*", "code.*"), ("permission:write",), not_by_submitter=("risk:critical",)
     )
     assert (policy.own, policy.approver, policy.expires) == (PermissionRules(), Approver.NOBODY, 60.0)
 

@@ -15,6 +15,7 @@ from owlclaw_ray.configuration.section import Headers, NonEmpty, Section
 from owlclaw_ray.domain.endpoint import Endpoint
 from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.provider import ProviderLimits
+from owlclaw_ray.domain.secret import SECRET_NAME
 from owlclaw_ray.domain.trigger import MAX_TASK_TYPE
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -43,6 +44,8 @@ class EndpointFile(Section):
     """The same, as the variable's name."""
     api_version: NonEmpty | None = None
     extra_headers: Headers = Field(default_factory=dict)
+    key_secret: str | None = None
+    """The name of the tenants' secret that is used before this key where a tenant has it."""
 
     @field_validator("api_base")
     @classmethod
@@ -77,11 +80,20 @@ class EndpointFile(Section):
             raise ValueError("is set together with api_key, which means the same: remove one of them")
         return name
 
+    @field_validator("key_secret")
+    @classmethod
+    def _secret(cls, name: str | None) -> str | None:
+        if name is not None and not SECRET_NAME.fullmatch(name):
+            raise ValueError("is no name of a secret: name the one that tenants set, such as OPENAI_API_KEY")
+        return name
+
     def endpoint(self, provider: str) -> Endpoint:
         """Return the domain's struct."""
         key = f"${{{self.api_key_env}}}" if self.api_key_env else self.api_key or ""
         headers = tuple(self.extra_headers.items())
-        return Endpoint(provider, self.api_base or "", key, self.api_version or "", headers)
+        return Endpoint(
+            provider, self.api_base or "", key, self.api_version or "", headers, key_secret=self.key_secret or ""
+        )
 
     def variables(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Yield the variables of the runtime that it needs, each with the place below this section that names it."""

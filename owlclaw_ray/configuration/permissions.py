@@ -46,8 +46,16 @@ class PermissionSettings(Section):
     deny: tuple[Selector, ...] = ()
     two_people: tuple[RiskOrSelector, ...] = ()
     """Those whose calls two different people must allow; also `risk:<level>`."""
+    not_by_submitter: tuple[RiskOrSelector, ...] = ()
+    """Those whose calls nobody may allow who asked for the run; also `risk:<level>`."""
 
     @property
     def rules(self) -> PermissionRules:
         """What is written here, for the engine."""
-        return PermissionRules(self.allow, self.ask, self.deny, self.two_people)
+        return PermissionRules(self.allow, self.ask, self.deny, self.two_people, self.not_by_submitter)
+
+
+class SharedPermissionSettings(PermissionSettings):
+    """Those of all agents."""
+
+    not_by_submitter: tuple[RiskOrSelector, ...] = (f"{RISK_TAG}{Risk.CRITICAL.value}",)

@@ -27,7 +27,7 @@ from owlclaw_ray.definitions.skills.loader import (
 from owlclaw_ray.definitions.skills.text import SKILL_FILE
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.callback import NO_CALLBACKS
-from owlclaw_ray.domain.endpoint import provider_of
+from owlclaw_ray.domain.endpoint import KEYLESS, provider_of
 from owlclaw_ray.domain.governance import Governance, Risk
 from owlclaw_ray.domain.permission import PermissionRules
 from owlclaw_ray.domain.skill import Skill
@@ -127,6 +127,8 @@ def _setting_problems(shown: str, settings: AgentFile, defaults: Defaults) -> It
         if refused:
             yield Problem(f"{shown}: callback_url", refused)
     model = settings.model_choice(defaults).chain[0]
+    if settings.key_secret and provider_of(model).startswith(KEYLESS):
+        yield Problem(f"{shown}: key_secret", f"is for {model}, whose credentials are more than a key", "remove it")
     if model.startswith("scripted:") or provider_of(model) == model:
         what = f"goes with a model of a provider, and the model is {model}"
         fix = f"write model: openai/{model} if that address speaks OpenAI's protocol"

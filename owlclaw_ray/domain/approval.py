@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.errors import AccessDeniedError
 from owlclaw_ray.ids import ApprovalId, RunId, ToolCallId
 
 
@@ -76,11 +77,21 @@ class ApprovalRequest(Struct, frozen=True):
     """What the agent is to its parent: `sub_agent`, `fork` or `worker`."""
     needed: int = 1
     """How many different principals must allow it."""
+    excluded: tuple[str, ...] = ()
+    """The principals that may not allow it, because they asked for the run. They may deny it."""
 
     @property
     def role(self) -> str:
         """What kind of agent asks: the name of its definition."""
         return self.agent.definition
+
+    def require_other(self, decision: ApprovalDecision) -> None:
+        """Raise AccessDeniedError if the decision allows the call, and is by one of those who may not."""
+        if decision.allows and decision.principal in self.excluded:
+            raise AccessDeniedError(
+                f"{decision.principal} asked for run {self.run_id}, and another person must allow its call of {self.tool} "
+                "(permissions.not_by_submitter); who asked may deny it"
+            )
 
 
 class ApprovalDecision(Struct, frozen=True):

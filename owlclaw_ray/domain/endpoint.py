@@ -13,6 +13,10 @@ _BARE = {"openai": ("gpt-*", "chatgpt-*", "o[134]", "o[134]-*", "text-embedding-
 """Whose the names are that litellm takes without a provider in front."""
 
 
+KEYLESS = ("bedrock", "sagemaker", "vertex_ai")
+"""Providers whose credentials are more than a key, and may come from a machine's identity."""
+
+
 class Endpoint(Struct, frozen=True):
     """How the models of one provider are asked; what is empty is as the provider's variables say.
 
@@ -26,6 +30,8 @@ class Endpoint(Struct, frozen=True):
     api_version: str = ""
     headers: tuple[tuple[str, str], ...] = ()
     """What requests have beside their usual headers."""
+    key_secret: str = ""
+    """The name of the secret of a tenant that goes before `api_key` for its agents, if the tenant has it."""
 
     @property
     def place(self) -> str:
@@ -41,6 +47,7 @@ class Endpoint(Struct, frozen=True):
             self,
             api_base=other.api_base,
             api_key=self.api_key or other.api_key,
+            key_secret=self.key_secret or ("" if self.api_key else other.key_secret),
             api_version=self.api_version or other.api_version,
             headers=tuple({**dict(other.headers), **dict(self.headers)}.items()),
         )

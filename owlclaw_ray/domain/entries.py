@@ -146,8 +146,12 @@ def run_finished(result: RunResult) -> JsonObject:
 def request_data(request: ApprovalRequest) -> JsonObject:
     """Return the data of an approval_requested entry: everything but whose it is, and when."""
     data = asdict(request) | {"expires_at": request.expires_at.isoformat()}
-    for name in ("agent", "run_id", "requested_at", *(() if request.needed > 1 else ("needed",))):
+    for name in ("agent", "run_id", "requested_at"):
         del data[name]
+    if request.needed == 1:
+        del data["needed"]
+    if not request.excluded:
+        del data["excluded"]
     return data
 
 

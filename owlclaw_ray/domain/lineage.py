@@ -40,6 +40,8 @@ class Lineage(Struct, frozen=True):
     """Lists of patterns of canonical names. A tool with a dot in its name, but an internal one, has to match one of each."""
     named_tools: bool = False
     """Whether whoever started it said which tools it may use."""
+    submitters: tuple[str, ...] = ()
+    """The principals that asked for the runs above."""
 
     def grants_tool(self, tool: str) -> bool:
         """Return whether every ancestor lets the run use the tool. Nobody keeps it from what reads its own results and skills."""

@@ -32,6 +32,8 @@ class PermissionRules(Struct, frozen=True):
     deny: tuple[str, ...] = ()
     two_people: tuple[str, ...] = ()
     """Selectors of what two different people must allow; also `risk:<level>`, for that risk and higher ones."""
+    not_by_submitter: tuple[str, ...] = ()
+    """Selectors, as those, of what nobody may allow who asked for the run."""
 
 
 class PermissionPolicy(Struct, frozen=True):

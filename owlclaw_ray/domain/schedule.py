@@ -83,6 +83,8 @@ class Schedule(Struct, frozen=True):
     """Of its runs' triggers."""
     paused_until: datetime | None = None
     """When it last went on after a pause: due times before that are skipped."""
+    submitters: tuple[str, ...] = ()
+    """The principals that asked for it, or for the run that made it: they ask for its runs."""
 
     @property
     def delay(self) -> timedelta:

@@ -78,6 +78,8 @@ class ToolInvocation(Struct, frozen=True):
     """Why no provider may be asked for vectors for the call: a budget of its run is spent. Empty: one may."""
     states: StateChoice = EVERY_STATE
     """Which states the definition lets its agents query; only for the call that does."""
+    submitters: tuple[str, ...] = ()
+    """The principals that asked for the run, and for those above it: what the call starts or schedules is asked for by them."""
 
 
 class CheckedCall(Struct, frozen=True):

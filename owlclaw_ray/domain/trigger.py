@@ -46,6 +46,8 @@ class Trigger(Struct, frozen=True):
     session: str = ""
     """What its run's trace is grouped with, and for whom it is: as the caller says, empty if he says nothing."""
     user: str = ""
+    submitters: tuple[str, ...] = ()
+    """The principals that asked for the run, of each trigger that it stands for; none of what comes from outside, or without a key."""
 
     @property
     def payload(self) -> JsonValue:
@@ -56,6 +58,12 @@ class Trigger(Struct, frozen=True):
     def asked_by(self) -> Lineage | None:
         """The lineage of a run that another run waits for; None of any other."""
         return self.lineage if self.kind is TriggerKind.AGENT else None
+
+    @property
+    def all_submitters(self) -> tuple[str, ...]:
+        """The principals that asked for the run, and those that asked for the runs above it."""
+        above = () if self.lineage is None else self.lineage.submitters
+        return tuple(dict.fromkeys((*self.submitters, *above)))
 
     def within(self, lineage: Lineage | None) -> Trigger:
         """Return the trigger as a run of an agent of this lineage has it: bound by it, wherever it comes from."""

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from owlclaw_ray.configuration.placeholders import filled, names_in
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
-from owlclaw_ray.domain.endpoint import Endpoint, endpoint_of
+from owlclaw_ray.domain.endpoint import KEYLESS, Endpoint, endpoint_of
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.model import ContextWindow, ModelReply, ModelRequest, Price
 from owlclaw_ray.domain.run import Usage
@@ -25,13 +25,12 @@ from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
 from owlclaw_ray.models.litellm_errors import missing_key_error, translate
 from owlclaw_ray.models.litellm_prices import price_in
 from owlclaw_ray.models.openai_form import decode_tools, messages, unique_calls
+from owlclaw_ray.models.tenant_keys import TenantKeys
 from owlclaw_ray.models.tokens import estimate_tokens
 
 logger = logging.getLogger(__name__)
 
-_CLOUD_IDENTITIES = ("bedrock", "sagemaker", "vertex_ai")
-"""Providers whose credentials may come from a machine's identity, which only a call can tell."""
-_OWN_ADDRESSES = (*_CLOUD_IDENTITIES, "azure")
+_OWN_ADDRESSES = (*KEYLESS, "azure")
 """Providers that have an address for each customer anyway: what their variables say is meant for it."""
 _NO_KEY = "none"
 """What servers get that want none: clients send no request without a key."""
@@ -65,6 +64,8 @@ class ReplyParts(Struct):
 class LiteLLMClient:
     """Asks any model whose name is not `scripted:…`; keys and addresses come from the request's endpoints, else from variables.
 
+    Where an endpoint names a secret and the request's tenant has it, that is the key. It is taken out of replies and errors.
+
     litellm takes seconds to import: that happens in a thread, in `load` or with the first call. One event loop per client.
     """
 
@@ -72,7 +73,8 @@ class LiteLLMClient:
         """Return whether the name is a litellm model name."""
         return not model.startswith("scripted:")
 
-    def __init__(self) -> None:
+    def __init__(self, keys: TenantKeys | None = None) -> None:
+        self._keys = keys
         self._litellm: Any = None
         self._loading = asyncio.Lock()
 
@@ -100,14 +102,23 @@ class LiteLLMClient:
         await self.load()
         litellm = self._litellm
         endpoint = endpoint_of(model, request.model.endpoints)
-        missing = _missing_key(litellm, model, endpoint)
+        own = "" if self._keys is None else await self._keys.key(request.tenant, endpoint)
+        missing = _missing_key(litellm, model, endpoint, own)
         if missing is not None:
-            raise missing_key_error(missing)
+            raise missing_key_error(missing, "" if endpoint is None else endpoint.key_secret)
         _choose_http_client(litellm, model)
         try:
-            parts = await _collected(await litellm.acompletion(**_arguments(request, model), **_at(endpoint)))
+            parts = await _collected(await litellm.acompletion(**_arguments(request, model), **_at(endpoint, own)))
         except Exception as error:
-            raise translate(error, provider=_provider(litellm, model), timeout=request.timeout) from error
+            name = f"the tenant's secret {endpoint.key_secret}" if own and endpoint is not None else ""
+            told = translate(error, provider=_provider(litellm, model), timeout=request.timeout, key=name)
+            if not own or self._keys is None:
+                raise told from error
+            told.args = (self._keys.read.hidden(str(told)),)
+            raise told from None
+        if own and self._keys is not None:
+            parts.text = self._keys.read.hidden(parts.text)
+            parts.calls = [(call_id, name, self._keys.read.hidden(said)) for call_id, name, said in parts.calls]
         return ModelReply(parts.text, unique_calls(request, parts.calls), model, _usage(litellm, parts, model))
 
     async def embed(self, request: EmbeddingRequest) -> EmbeddingReply:
@@ -199,12 +210,12 @@ def _warmed_up() -> Any:
     return litellm
 
 
-def _missing_key(litellm: Any, model: str, endpoint: Endpoint | None) -> str | None:
+def _missing_key(litellm: Any, model: str, endpoint: Endpoint | None, own: str = "") -> str | None:
     if endpoint is not None:
-        texts = (endpoint.api_key, *(value for _, value in endpoint.headers))
+        texts = ("" if own else endpoint.api_key, *(value for _, value in endpoint.headers))
         variables = dict.fromkeys(name for text in texts for name in names_in(text))
         unset = [name for name in variables if not os.environ.get(name)]  # noqa: TID251 (keys are nowhere else)
-        if unset or endpoint.api_key or (endpoint.api_base and not endpoint.provider.startswith(_OWN_ADDRESSES)):
+        if unset or own or endpoint.api_key or (endpoint.api_base and not endpoint.provider.startswith(_OWN_ADDRESSES)):
             return " and ".join(unset) or None
     names: list[str] = litellm.validate_environment(model)["missing_keys"]
     if endpoint is not None:
@@ -212,18 +223,21 @@ def _missing_key(litellm: Any, model: str, endpoint: Endpoint | None) -> str | N
         names = [each for each in names if not any(value and each.endswith(ending) for ending, value in said)]
         names = [each for each in names if not os.environ.get(each)]  # noqa: TID251 (litellm names all if one is missing)
     keys = [name for name in names if name.endswith("_API_KEY")]
-    if not keys or model.startswith(_CLOUD_IDENTITIES):
+    if not keys or model.startswith(KEYLESS):
         return None
     alternatives = keys == names and len(keys) > 1
     return (" or " if alternatives else " and ").join(names)
 
 
-def _at(endpoint: Endpoint | None) -> JsonObject:
-    """Return the arguments for the endpoint. An address gets only the key that is configured with it, those of customers aside."""
+def _at(endpoint: Endpoint | None, own: str = "") -> JsonObject:
+    """Return the arguments for the endpoint. An address gets only the key that is configured with it, those of customers aside.
+
+    `own` is the tenant's, and goes before that of the runtime.
+    """
     if endpoint is None:
         return {}
     environ = os.environ  # noqa: TID251 (keys are nowhere else)
-    key = filled(endpoint.api_key, environ)
+    key = own or filled(endpoint.api_key, environ)
     if endpoint.api_base and not endpoint.provider.startswith(_OWN_ADDRESSES):
         key = key or _NO_KEY
     said: JsonObject = {

@@ -40,15 +40,21 @@ _KEY_NAMES = {
 """Where the variable's name does not follow from the provider's."""
 
 
-def missing_key_error(names: str) -> ModelRefusedError:
-    """Return the error for a call that cannot be made for want of these environment variables."""
-    return ModelRefusedError(f"no key for this model: set {names} in the environment of the runtime and start it again")
+def missing_key_error(names: str, secret: str = "") -> ModelRefusedError:
+    """Return the error for a call that cannot be made for want of these environment variables, or of the tenant's secret."""
+    instead = f"set the tenant's secret {secret}, or " if secret else ""
+    return ModelRefusedError(
+        f"no key for this model: {instead}set {names} in the environment of the runtime and start it again"
+    )
 
 
-def translate(error: Exception, *, provider: str, timeout: float) -> ModelUnavailableError | ModelRefusedError:
+def translate(
+    error: Exception, *, provider: str, timeout: float, key: str = ""
+) -> ModelUnavailableError | ModelRefusedError:
     """Return what the engine should raise for an error of litellm, with the provider's own words in its message.
 
-    `provider` is litellm's name for it; empty when litellm found none for the model.
+    `provider` is litellm's name for it; empty when litellm found none for the model. `key`: where the key is, if not in the provider's
+    variable.
     """
     status = getattr(error, "status_code", None)
     detail = _detail(error)
@@ -61,7 +67,7 @@ def translate(error: Exception, *, provider: str, timeout: float) -> ModelUnavai
     if isinstance(status, int) and 400 <= status < 500 and status not in _RETRYABLE_REQUEST_STATUSES:
         match status:
             case 401 | 403:
-                why = f"the provider refused the key ({status}): {detail}; check {_key_name(provider)}"
+                why = f"the provider refused the key ({status}): {detail}; check {key or _key_name(provider)}"
             case 404:
                 why = f"the provider has no such model (404): {detail}; check its name in agent.yaml"
             case _:

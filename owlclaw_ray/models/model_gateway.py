@@ -17,7 +17,7 @@ from owlclaw_ray.errors import (
     ModelUnavailableError,
     NoSlotError,
 )
-from owlclaw_ray.ids import AgentId, RunId
+from owlclaw_ray.ids import AgentId, RunId, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.kernel.fair_order import Weights, equal_weights
@@ -27,6 +27,7 @@ from owlclaw_ray.models.adaptive_limit import AdaptiveLimit
 from owlclaw_ray.models.api import Listener, ModelClient, Waiting, ignore_news
 from owlclaw_ray.models.prices import PriceRules, priced
 from owlclaw_ray.models.provider_slots import ProviderSlots, SlotCounts
+from owlclaw_ray.models.tenant_keys import TenantKeys
 
 MAX_CONCURRENT = 4_000
 """Calls of one provider at once: what one process bears in memory and connections."""
@@ -51,9 +52,10 @@ class _Attempts(Struct):
 class ModelGateway:
     """Implements `Models` over clients, of which the first that serves a model is asked.
 
-    Each provider, and each address of one, has slots of its own: as many attempts at once as it seems to bear, `max_concurrent` at
-    most, shared out fairly: to tenants by `weight`, then between their definitions and agents. The others wait, and their time limit
-    starts when they run, with their client loaded. A call that waits for its next attempt holds no slot. `jitter` returns numbers in
+    Each provider, each address of one, and there each tenant that has a key of its own, has slots of its own: as many attempts at
+    once as it seems to bear, `max_concurrent` at most, shared out fairly: to tenants by `weight`, then between their definitions and
+    agents. The others wait, and their time limit starts when they run, with their client loaded. A call that waits for its next
+    attempt holds no slot. `jitter` returns numbers in
     [0, 1). What a reply cost is what `prices` says, if they name its model.
     """
 
@@ -67,13 +69,16 @@ class ModelGateway:
         jitter: Callable[[], float],
         prices: PriceRules = (),
         weight: Weights = equal_weights,
+        keys: TenantKeys | None = None,
     ) -> None:
+        self._keys = keys
         self._prices, self._weight = prices, weight
         self._clients = tuple(clients)
         self._clock = clock
         self._retry = retry
         self._max_concurrent = max_concurrent
-        self._slots: dict[str, ProviderSlots] = {}
+        self._slots: dict[tuple[str, TenantId | None], ProviderSlots] = {}
+        """By place, and by the tenant whose own key is used there."""
         self._jitter = jitter
 
     async def complete(self, request: ModelRequest, listener: Listener = ignore_news) -> ModelReply:
@@ -104,8 +109,14 @@ class ModelGateway:
 
     @property
     def slots(self) -> tuple[SlotCounts, ...]:
-        """How the calls of each provider stand that was asked."""
-        return tuple(each.counts for each in self._slots.values())
+        """How the calls of each provider stand that was asked, those with tenants' own keys among them."""
+        places: dict[str, SlotCounts] = {}
+        for (place, _), slots in self._slots.items():
+            now, before = slots.counts, places.get(place, SlotCounts(place, 0, 0, 0))
+            places[place] = SlotCounts(
+                place, before.limit + now.limit, before.running + now.running, before.waiting + now.waiting
+            )
+        return tuple(places.values())
 
     async def _ask(self, request: ModelRequest, model: str, attempts: _Attempts, listener: Listener) -> ModelReply:
         client = next((each for each in self._clients if each.serves(model)), None)
@@ -134,11 +145,13 @@ class ModelGateway:
     ) -> ModelReply:
         await client.load()
         endpoint = endpoint_of(model, request.model.endpoints)
-        provider = provider_of(model) if endpoint is None else endpoint.place
-        slots = self._slots.get(provider)
+        own = self._keys is not None and await self._keys.key(request.tenant, endpoint)
+        place, tenant = provider_of(model) if endpoint is None else endpoint.place, request.tenant if own else None
+        slots = self._slots.get((place, tenant))
         if slots is None:
             limit = AdaptiveLimit(ceiling=self._max_concurrent)
-            slots = self._slots[provider] = ProviderSlots(provider, limit, self._clock, self._weight)
+            name = f"{place} with the key of {tenant}" if own else place
+            slots = self._slots[place, tenant] = ProviderSlots(name, limit, self._clock, self._weight)
         owner = (request.tenant, request.agent_id.partition(":")[0], request.agent_id)
         async with slots.slot(owner, model, request.timeout, waiting):
             started = self._clock.monotonic()

@@ -7,6 +7,7 @@ journal entry of the call.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -186,12 +187,18 @@ class RunBudgets:
         self._seen = 0
 
     async def before_model(
-        self, request: ModelRequest, used: Usage, calls: int, waits: Callable[[bool], object] = lambda _: None
-    ) -> ModelRequest:
+        self,
+        request: ModelRequest,
+        used: Usage,
+        calls: int,
+        waits: Callable[[bool], object] = lambda _: None,
+        leaving: asyncio.Event | None = None,
+    ) -> ModelRequest | None:
         """Return the request as it may be made, given what the run's calls used so far; `waits` is told when it waits and when not.
 
-        What finds nothing left of the tenant's tokens of a minute waits for the next one. Raises BudgetExhaustedError; UnpricedModelError,
-        if a budget counts money and the price of a model is unknown.
+        What finds nothing left of the tenant's tokens of a minute waits for the next one, or until `leaving` is set: then it is not to be
+        made, nothing is reserved for it, and None is returned. Raises BudgetExhaustedError; UnpricedModelError, if a budget counts money
+        and the price of a model is unknown.
         """
         if not self._of_models and not await self._of_tenant():
             return request
@@ -201,7 +208,10 @@ class RunBudgets:
                 raise BudgetExhaustedError(_spent(budget, amount, None))
         price = await self._price(request)
         request = _bounded(request, self._of_models)
-        windows, granted = await self._granted(request, price, waits)
+        found = await self._granted(request, price, waits, leaving)
+        if found is None:
+            return None
+        windows, granted = found
         uses += [(budget, use.used) for (budget, _), use in zip(windows, granted.uses, strict=True)]
         for budget, used_so_far in uses:
             if budget.cheaper and budget.alerts and used_so_far >= _share(budget, budget.alerts[-1]):
@@ -209,9 +219,16 @@ class RunBudgets:
         return request
 
     async def _granted(
-        self, request: ModelRequest, price: Price | None, waits: Callable[[bool], object]
-    ) -> tuple[Windows, BudgetReserved]:
-        """Reserve of all accounts what the call may use, once the tenant has tokens of the minute; quotas may change meanwhile."""
+        self,
+        request: ModelRequest,
+        price: Price | None,
+        waits: Callable[[bool], object],
+        leaving: asyncio.Event | None,
+    ) -> tuple[Windows, BudgetReserved] | None:
+        """Reserve of all accounts what the call may use, once the tenant has tokens of the minute; quotas may change meanwhile.
+
+        None: it had none yet when `leaving` was set.
+        """
         self._asked, waiting = None, False
         tokens, reply = -1, request.model.max_tokens or _REPLY
         try:
@@ -233,10 +250,24 @@ class RunBudgets:
                     waiting = True
                     waits(waiting)
                 left = (more_at - self._clock.now()).total_seconds()
-                await self._clock.sleep(min(max(0.0, left), _LOOK_SECONDS))
+                await self._pause(min(max(0.0, left), _LOOK_SECONDS), leaving)
+                if leaving is not None and leaving.is_set():
+                    return None
         finally:
             if waiting:
                 waits(False)
+
+    async def _pause(self, seconds: float, leaving: asyncio.Event | None) -> None:
+        """Return after so many seconds, or as soon as `leaving` is set."""
+        if leaving is None:
+            return await self._clock.sleep(seconds)
+        first = {asyncio.ensure_future(self._clock.sleep(seconds)), asyncio.ensure_future(leaving.wait())}
+        try:
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in first:
+                each.cancel()
+        return None
 
     async def _of_tenant(self) -> tuple[Budget, ...]:
         quotas = NO_QUOTAS if self._quotas is None else await self._quotas(self._run.agent.tenant)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import Protocol, TypeAlias
@@ -74,18 +74,28 @@ class CallDenied(Struct, frozen=True):
     hooks: tuple[JsonObject, ...] = ()
 
 
+class Terms(Struct, frozen=True):
+    """By whom an approval is: by how many different principals, and by none of the excluded ones."""
+
+    needed: int = 1
+    excluded: frozenset[str] = frozenset()
+
+
+ANYBODY = Terms()
+
+
 class SessionGrants(Struct):
     """What approvers allowed an agent for as long as it stays in memory: tools as they were then, each for one target."""
 
-    _granted: dict[tuple[_ToolIdentity, str, int], ApprovalId] = field(default_factory=dict)
+    _granted: dict[tuple[_ToolIdentity, str, Terms], ApprovalId] = field(default_factory=dict)
 
-    def add(self, tool: ToolDefinition, target: str, approval_id: ApprovalId, people: int = 1) -> None:
-        """Allow calls of the tool on the target from now on, by that approval of so many people."""
-        self._granted.setdefault((_tool_identity(tool), target, people), approval_id)
+    def add(self, tool: ToolDefinition, target: str, approval_id: ApprovalId, terms: Terms = ANYBODY) -> None:
+        """Allow calls of the tool on the target from now on, by that approval on these terms."""
+        self._granted.setdefault((_tool_identity(tool), target, terms), approval_id)
 
-    def covering(self, tool: ToolDefinition, target: str, people: int = 1) -> ApprovalId | None:
-        """Return the approval by so many people that allowed such calls, if one did."""
-        return self._granted.get((_tool_identity(tool), target, people))
+    def covering(self, tool: ToolDefinition, target: str, terms: Terms = ANYBODY) -> ApprovalId | None:
+        """Return the approval on the same terms that allowed such calls, if one did."""
+        return self._granted.get((_tool_identity(tool), target, terms))
 
 
 def judge(policy: PermissionPolicy, tool: ToolDefinition) -> tuple[Verdict, str]:
@@ -204,7 +214,7 @@ class PermissionGate(Struct, frozen=True):
 
         An approver in this process is asked at once.
         """
-        granted_by = self.grants.covering(tool, checked.target, self._people(tool))
+        granted_by = self.grants.covering(tool, checked.target, self._terms(tool))
         if granted_by is not None:
             place = {"approval_id": granted_by, "call_id": call.call_id, "tool": tool.name, "target": checked.target}
             record = {"what": "granted", **place}
@@ -228,24 +238,32 @@ class PermissionGate(Struct, frozen=True):
         journal.audit(LedgerKind.APPROVAL, f"{request.approval_id} decided", decided_record(settled))
         return self._decided(call, tool, decision)
 
-    def _people(self, tool: ToolDefinition) -> int:
-        return 2 if self._two_people(tool) else 1
+    def _terms(self, tool: ToolDefinition) -> Terms:
+        """Return by whom calls of the tool must be allowed."""
+        selectors = (*self.policy.own.not_by_submitter, *self.policy.inherited.not_by_submitter)
+        excluded = self.run.trigger.all_submitters if self._selected(selectors, tool) else ()
+        return Terms(2 if self._two_people(tool) else 1, frozenset(excluded))
 
     def _two_people(self, tool: ToolDefinition) -> str:
         """Return why two people must allow calls of the tool; the empty text if one may."""
+        found = self._selected((*self.policy.own.two_people, *self.policy.inherited.two_people), tool)
+        return f"permissions.two_people has {found!r}" if found else ""
+
+    def _selected(self, selectors: Iterable[str], tool: ToolDefinition) -> str:
+        """Return the first selector that means the tool, by its risk too; the empty text if none does."""
         risks = list(Risk)
         risk = risks.index(self.governance.risk_of(tool))
-        for selector in (*self.policy.own.two_people, *self.policy.inherited.two_people):
+        for selector in selectors:
             level = selector.removeprefix(RISK_TAG)
             if risk >= risks.index(Risk(level)) if level != selector else _closeness(selector, tool):
-                return f"permissions.two_people has {selector!r}"
+                return selector
         return ""
 
     def _request(
         self, call: ToolCall, tool: ToolDefinition, checked: CheckedCall, reason: str, hooks: tuple[JsonObject, ...]
     ) -> ApprovalRequest:
         run, now, lineage = self.run, self.clock.now(), self.run.trigger.lineage
-        expires_at = now + timedelta(seconds=self.policy.expires)
+        expires_at, terms = now + timedelta(seconds=self.policy.expires), self._terms(tool)
         return ApprovalRequest(
             approval_id=ApprovalId(derived_id("apr", run.run_id, call.call_id)),
             agent=run.agent,
@@ -268,7 +286,8 @@ class PermissionGate(Struct, frozen=True):
             source=run.trigger.source,
             parent="" if lineage is None else lineage.parent,
             started_as="" if lineage is None else lineage.role.value,
-            needed=self._people(tool),
+            needed=terms.needed,
+            excluded=tuple(sorted(terms.excluded)),
         )
 
     async def _asked(self, approve: Approve, request: ApprovalRequest) -> ApprovalDecision:
@@ -297,7 +316,8 @@ class PermissionGate(Struct, frozen=True):
         if decision.arguments is not None:
             return CallAllowed(orjson.dumps(decision.arguments).decode(), Stage.EDITED, hooks)
         if decision.decision is Decision.ALLOW_FOR_SESSION:
-            self.grants.add(tool, asked["target"], ApprovalId(asked["approval_id"]), asked.get("needed", 1))
+            terms = Terms(asked.get("needed", 1), frozenset(asked.get("excluded", ())))
+            self.grants.add(tool, asked["target"], ApprovalId(asked["approval_id"]), terms)
         if any(each["verdict"] == CHANGED for each in hooks):
             return CallAllowed(orjson.dumps(asked["arguments"]).decode(), Stage.APPROVED, hooks, asked["target"])
         return CallAllowed(call.arguments, Stage.APPROVED, hooks, asked["target"])

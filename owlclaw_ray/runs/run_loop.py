@@ -296,7 +296,8 @@ class RunLoop:
                 return self._terminated(f"the run reached its limit of {counted(self._limits.turns, 'turn')}")
             if self._leaving.is_set():
                 return RunLeft()
-            await self._ask(self._dispatch.visible)
+            if not await self._ask(self._dispatch.visible):
+                return RunLeft()
 
     async def _answer_calls(self, dispatch: ToolDispatch) -> RunResult | RunNeeds | RunLeft | None:
         """Execute what the last reply asked for and is not done yet; return why the run cannot go on, if it cannot."""
@@ -319,7 +320,8 @@ class RunLoop:
         dispatch.refuse_all(calls[allowed:], message)
         return self._terminated(message)
 
-    async def _ask(self, visible: VisibleTools) -> None:
+    async def _ask(self, visible: VisibleTools) -> bool:
+        """Have the model's next reply in the journal; False: it was not asked, because the run leaves while it waited for tokens."""
         conversation = self._conversation
         for too_long in range(_SHORTENINGS + 1):
             await self._compact()
@@ -336,10 +338,12 @@ class RunLoop:
                 base_dir=self._definition.folder,
                 tenant=self._run.agent.tenant,
             )
-            request = await self.rules.budgets.before_model(
-                request, conversation.usage, conversation.model_calls, self._time.pause
+            allowed = await self.rules.budgets.before_model(
+                request, conversation.usage, conversation.model_calls, self._time.pause, self._leaving
             )
-            request = self._with_able_models(request, visible)
+            if allowed is None:
+                return False
+            request = self._with_able_models(allowed, visible)
             self._asking, before = next(iter(request.model.chain), ""), self._time.paused
             try:
                 answer = self._services.models.complete(request, self._heard)
@@ -358,6 +362,7 @@ class RunLoop:
         self.rules.budgets.after_model(reply.usage, conversation.usage, conversation.model_calls)
         if reply.tool_calls:
             await self._journal.commit()
+        return True
 
     def _heard(self, news: News) -> None:
         if isinstance(news, NextAttempt):

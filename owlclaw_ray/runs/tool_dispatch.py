@@ -325,6 +325,7 @@ class ToolDispatch(Struct, frozen=True):
             environment=conversation.environment,
             withheld_skills=conversation.withheld_skills if tool.name == LOAD_SKILL else (),
             states=self.states if tool.name == QUERY_STATE else EVERY_STATE,
+            submitters=self.run.trigger.all_submitters,
         )
 
     def _finish(self, call: ToolCall, outcome: ToolOutcome) -> ToolResult:

@@ -360,11 +360,13 @@ class Runtime:
 
         An approval that other principals must allow, too, is pending still.
 
-        Raises NotFoundError, AlreadyDecidedError, ToolArgumentsError if other arguments come with it that do not fit the tool's
+        Raises NotFoundError, AlreadyDecidedError, AccessDeniedError if the principal may not allow the call because it asked for
+        the run, ToolArgumentsError if other arguments come with it that do not fit the tool's
         schema, StoreUnavailableError.
         """
+        request = (await self.approval(tenant, approval_id)).request
+        request.require_other(decision)
         if decision.arguments is not None:
-            request = (await self.approval(tenant, approval_id)).request
             try:
                 async with deadline(self._clock, _CHECK_SECONDS):
                     problems = await asyncio.to_thread(argument_problems, request.input_schema, decision.arguments)

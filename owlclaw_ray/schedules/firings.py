@@ -173,7 +173,14 @@ def run_of(schedule: Schedule, due: datetime, now: datetime) -> SubmitRun:
     """Return the run of the due time."""
     kind = _TRIGGERS.get(schedule.kind, TriggerKind.SCHEDULE_CRON)
     payload = {"schedule_id": schedule.schedule_id, "due_at": due.isoformat()}
-    trigger = Trigger(kind, payload, focus=schedule.focus, source=schedule.schedule_id, task_type=schedule.task_type)
+    trigger = Trigger(
+        kind,
+        payload,
+        focus=schedule.focus,
+        source=schedule.schedule_id,
+        task_type=schedule.task_type,
+        submitters=schedule.submitters,
+    )
     return SubmitRun(run_id_of(schedule, due), schedule.agent, trigger, now)
 
 

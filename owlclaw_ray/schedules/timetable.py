@@ -74,6 +74,7 @@ def new_schedule(
     agent: AgentRef,
     now: datetime,
     created_by_run: RunId | None = None,
+    submitters: tuple[str, ...] = (),
 ) -> Schedule:
     """Return the requested schedule; raises ScheduleError."""
     _check(request)
@@ -93,6 +94,7 @@ def new_schedule(
         overlap=request.overlap,
         catch_up_seconds=request.catch_up_seconds,
         task_type=request.task_type,
+        submitters=submitters,
     )
     return replace(schedule, next_fire_at=due + schedule.delay)
 
@@ -153,8 +155,8 @@ def _plain(expression: str) -> str:
 
 
 def _same(stored: Schedule, asked: Schedule) -> bool:
-    """Return whether the two agree in what does not change during a schedule's life."""
-    fixed: dict[str, Any] = {"status": ScheduleStatus.ACTIVE, "paused_until": None}
+    """Return whether the two agree in what does not change during a schedule's life, whoever asks for it."""
+    fixed: dict[str, Any] = {"status": ScheduleStatus.ACTIVE, "paused_until": None, "submitters": ()}
     if stored.kind is not ScheduleKind.ONCE or stored.next_fire_at is None:
         fixed["next_fire_at"] = None
     return replace(stored, **fixed) == replace(asked, **fixed, created_at=stored.created_at)
@@ -176,9 +178,14 @@ class Timetable:
         self._clock, self._ids = clock, ids
 
     async def create(
-        self, agent: AgentRef, request: ScheduleRequest, *, idempotency_key: str | None = None
+        self,
+        agent: AgentRef,
+        request: ScheduleRequest,
+        *,
+        idempotency_key: str | None = None,
+        submitters: tuple[str, ...] = (),
     ) -> Schedule:
-        """Store a schedule; with the key of an earlier request, return what that one made.
+        """Store a schedule; with the key of an earlier request, return what that one made. `submitters`: the principals that ask for it.
 
         Raises UnknownAgentError, DefinitionError, ScheduleError, TooManySchedulesError, QuotaReachedError, IdempotencyConflictError if the
         earlier request asked for something else, StoreUnavailableError.
@@ -189,7 +196,7 @@ class Timetable:
             schedule_id = ScheduleId(derived_id("sch", agent.tenant, agent.agent_id, idempotency_key))
             known = await self._store.read(ScheduleById(agent.tenant, schedule_id))
             now = now if known is None else known.created_at
-        schedule = new_schedule(request, schedule_id=schedule_id, agent=agent, now=now)
+        schedule = new_schedule(request, schedule_id=schedule_id, agent=agent, now=now, submitters=submitters)
         match await self._apply(CreateSchedule(schedule, limit)):
             case ScheduleCreated(stored):
                 if idempotency_key is not None and not _same(stored, schedule):
@@ -252,9 +259,11 @@ class Timetable:
         schedule_id: ScheduleId,
         since: datetime,
         until: datetime,
+        *,
         quota: KeyQuota | None = None,
+        submitters: tuple[str, ...] = (),
     ) -> Backfill:
-        """Queue a run for each of its due times from `since` to `until`, both included, that has none.
+        """Queue a run for each of its due times from `since` to `until`, both included, that has none, for these principals too.
 
         However often it is asked, no due time has two runs. They count for the `quota` of the key that asks for them. Raises NotFoundError,
         ScheduleClosedError if it is cancelled, SettledError if it has one time only or is of heartbeats, ScheduleError.
@@ -274,7 +283,8 @@ class Timetable:
         dues = due_times_between(schedule, since, until, MAX_BACKFILL + 1)
         if len(dues) > MAX_BACKFILL:
             raise ScheduleError("since", f"there are more than {MAX_BACKFILL} due times from then on; ask for fewer")
-        return await self._backfill(schedule, dues, now, quota) if dues else Backfill((), 0, 0)
+        asked = replace(schedule, submitters=tuple(dict.fromkeys((*schedule.submitters, *submitters))))
+        return await self._backfill(asked, dues, now, quota) if dues else Backfill((), 0, 0)
 
     async def _backfill(
         self, schedule: Schedule, dues: Sequence[datetime], now: datetime, quota: KeyQuota | None

@@ -116,9 +116,14 @@ class WebhookInbox:
         return found
 
     async def redeliver(
-        self, tenant: TenantId, delivery_id: DeliveryId, quota: KeyQuota | None = None
+        self,
+        tenant: TenantId,
+        delivery_id: DeliveryId,
+        *,
+        quota: KeyQuota | None = None,
+        submitters: tuple[str, ...] = (),
     ) -> DeliveryStored:
-        """Map a stored delivery again, as its source is configured now; raises as `receive`, and SettledError.
+        """Map a stored delivery again, as its source is configured now, for these principals; raises as `receive`, and SettledError.
 
         Its run counts for the `quota` of the key that asks for it.
         """
@@ -136,7 +141,9 @@ class WebhookInbox:
             event=None,
             failures=0,
         )
-        return await self._process(self._source(delivery.source), again, delivery.body.encode(), quota=quota)
+        return await self._process(
+            self._source(delivery.source), again, delivery.body.encode(), quota=quota, submitters=submitters
+        )
 
     def _source(self, name: str) -> WebhookSource:
         if name not in self._sources:
@@ -165,11 +172,13 @@ class WebhookInbox:
         delivery: Delivery,
         body: bytes,
         traceparent: str | None = None,
+        *,
         quota: KeyQuota | None = None,
+        submitters: tuple[str, ...] = (),
     ) -> DeliveryStored:
         """Map the delivery and store the result; raises the sender's error."""
         try:
-            delivery, submission = await self._mapped(source, delivery, body, traceparent)
+            delivery, submission = await self._mapped(source, delivery, body, traceparent, submitters)
         except UnmappableError as error:
             return await self._keep(delivery, DeliveryStatus.UNMAPPED, str(error))
         except DefinitionError as error:
@@ -192,7 +201,12 @@ class WebhookInbox:
         return stored
 
     async def _mapped(
-        self, source: WebhookSource, delivery: Delivery, body: bytes, traceparent: str | None
+        self,
+        source: WebhookSource,
+        delivery: Delivery,
+        body: bytes,
+        traceparent: str | None,
+        submitters: tuple[str, ...],
     ) -> tuple[Delivery, Submission | None]:
         headers = {name: str(value) for name, value in delivery.headers.items()}
         content = WebhookContent(read_body(source.body, body), headers)
@@ -215,6 +229,7 @@ class WebhookInbox:
                 )
             return replace(delivery, agent=mapped.agent, status=DeliveryStatus.WAITING, event=event), None
         trigger = in_trace(mapped.trigger.compact() if len(body) > LARGE else mapped.trigger, traceparent)
+        trigger = replace(trigger, submitters=submitters)
         submission = await self._submissions.prepare(mapped.agent, trigger, source.mapping.admission)
         return replace(delivery, agent=mapped.agent), submission
 

@@ -144,6 +144,8 @@ def _lines(approval: wire.Approval) -> list[tuple[str, str]]:
         lines.append(
             ("allowed", f"{each['decision']} by {each['by'] or each['principal']}, {when(each['at'])}{why}{changed}")
         )
+    if approval["excluded"]:
+        lines.append(("not by", f"{', '.join(approval['excluded'])}, who asked for the run"))
     if approval["needed"] > 1 and approval["still_needed"]:
         who = "by another person" if approval["allowed_by"] else "by different people"
         lines.append(("still needed", f"{counted(approval['still_needed'], 'allowance')} {who}"))

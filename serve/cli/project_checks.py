@@ -221,8 +221,12 @@ def _models(definitions: list[AgentDefinition], *, probed: bool) -> Iterator[Che
         if doubt := misspelling_hint(asked):
             yield warn(subject, doubt, "if your own server has it, set its address: api_base in agent.yaml")
         if missing := LiteLLMClient().missing_key(asked.model, asked.endpoint):
+            secret = "" if asked.endpoint is None else asked.endpoint.key_secret
             fix = f"set {missing}, or name another model in agent.yaml, such as scripted:echo"
-            yield fail(subject, f"{missing} is not set", fix)
+            if secret:
+                yield warn(subject, f"{missing} is not set: only tenants with the secret {secret} are answered", fix)
+            else:
+                yield fail(subject, f"{missing} is not set", fix)
         else:
             yield ok(subject, f"{f'at {where}; ' if where else ''}its key is set, or it needs none")
     if probed:

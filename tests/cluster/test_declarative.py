@@ -16,6 +16,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from owlclaw_ray.errors import ConfigurationError
+from serve import declarative
 from serve.declarative import application
 from serve.loopback import free_ports
 from tests.docs.snippets import ROOT
@@ -144,6 +145,22 @@ def test_the_api_has_a_replica_on_each_node_unless_their_number_is_written(tmp_p
 def test_arguments_that_are_wrong_are_named(args, wrong):
     with pytest.raises(ConfigurationError, match=wrong):
         application(args)
+
+
+@pytest.mark.parametrize(
+    ("address", "required"),
+    [("127.0.0.1", False), ("::1", False), ("localhost", False), ("0.0.0.0", True), ("10.1.2.3", True), ("", True)],
+)
+def test_keys_are_required_unless_serve_is_known_to_listen_on_loopback_alone(tmp_path, monkeypatch, address, required):
+    define(tmp_path, "quick", {"text": "done"})
+    (tmp_path / "owlclaw.yaml").write_text("{}")
+    asked = []
+    monkeypatch.setattr(declarative, "_serves_at", lambda: address)
+    monkeypatch.setattr(declarative, "ingress", lambda *_, **options: asked.append(options))
+
+    application({"config": str(tmp_path / "owlclaw.yaml")})
+
+    assert [each["keys_required"] for each in asked] == [required]
 
 
 @pytest.mark.long

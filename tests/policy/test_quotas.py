@@ -29,8 +29,8 @@ class Calls:
         self.clock, self.account = ManualClock(), BudgetAccount()
         self.waited, self.begun, self.lasts = [], [], 0.0
 
-    async def call(self, run, tokens):
-        """Make a call that uses so many tokens, and return when it was made, in seconds."""
+    async def call(self, run, tokens, leaving=None):
+        """Make a call that uses so many tokens, and return when it was made, in seconds; None if it was not made."""
 
         async def quotas(tenant):
             assert tenant == RUN.agent.tenant
@@ -43,10 +43,12 @@ class Calls:
             RequestId(f"req_{run}"), ModelChoice(("m",)), "", messages, b"", 60.0, "trader", run, RUN.trigger
         )
         waited = []
-        await budgets.before_model(request, Usage(), 0, waited.append)
+        allowed = await budgets.before_model(request, Usage(), 0, waited.append, leaving)
         at = self.clock.monotonic()
         assert waited in ([], [True, False])
         self.waited += waited
+        if allowed is None:
+            return None
         self.begun.append(at)
         await self.clock.sleep(self.lasts)
         usage = Usage(prompt_tokens=tokens)
@@ -94,6 +96,20 @@ async def test_a_call_that_waits_says_so_and_goes_on_as_soon_as_its_quota_is_lar
 
     assert await waiting <= 135
     assert calls.waited == [True, False]
+
+
+async def test_a_call_that_waits_is_given_up_when_its_run_leaves_and_takes_nothing_of_the_minute():
+    calls, leaving = Calls(Quotas(model_tokens_a_minute=100)), asyncio.Event()
+    await calls.call("run_1", 100)
+    used = dict(calls.account.used)
+    waiting = asyncio.create_task(calls.call("run_2", 60, leaving))
+    await calls.clock.advance(5)
+    assert not waiting.done()
+
+    leaving.set()
+
+    assert await waiting is None
+    assert (calls.waited, calls.clock.monotonic(), calls.account.used) == ([True, False], 5, used)
 
 
 @pytest.mark.parametrize("quotas", [NO_QUOTAS, Quotas(open_runs=1, starts_a_minute=1)])

@@ -18,8 +18,10 @@ from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.domain.trigger import Admission, Trigger, TriggerKind
 from owlclaw_ray.errors import InvalidAccessError, QuotaReachedError
 from owlclaw_ray.ids import KeyId, ScheduleId, TenantId
+from owlclaw_ray.policy.budgets import RunBudgets
 from owlclaw_ray.runtime.api import TriggerRequest
 from owlclaw_ray.store.commands import CreateSchedule, PutTenant, SubmitRun
+from owlclaw_ray.store.queries import TenantById
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.tools.agents.options import AgentOptions
@@ -62,7 +64,7 @@ class Running:
 
     async def __aenter__(self):
         runtime = await self._runtime.__aenter__()
-        await runtime.store.apply([PutTenant(self._tenant, None)])
+        await runtime.store.apply([PutTenant(self._tenant, await runtime.store.read(TenantById(ACME)))])
         return runtime
 
     async def __aexit__(self, *error):
@@ -85,6 +87,33 @@ async def test_a_run_that_waits_for_tokens_of_the_next_minute_does_not_use_up_it
 
     assert (await outcome).status is RunStatus.COMPLETED
     assert clock.monotonic() >= 60
+
+
+async def test_a_run_that_waits_for_tokens_leaves_at_once_when_the_runtime_stops_and_goes_on_in_the_next(
+    running, clock, monkeypatch
+):
+    model = Model(lambda _: ModelReply("done", (), "test", Usage(prompt_tokens=100)))
+    waits, pause = asyncio.Event(), RunBudgets._pause
+
+    async def told(self, seconds, leaving):
+        waits.set()
+        await pause(self, seconds, leaving)
+
+    monkeypatch.setattr(RunBudgets, "_pause", told)
+    async with running(Quotas(model_tokens_a_minute=50), model) as runtime:
+        await runtime.outcome(await runtime.submit(WATCH, api()))
+        second = await runtime.submit(WATCH, api())
+        await waits.wait()
+        began = clock.monotonic()
+        await runtime.stop()
+        left = await runtime.run(ACME, second.run_id)
+        lasted = clock.monotonic() - began
+
+    assert (lasted, left.status, len(model.requests)) == (0, RunStatus.RUNNING, 1)
+    await clock.advance(60)
+    async with running(Quotas(model_tokens_a_minute=50), model) as runtime:
+        assert (await runtime.outcome(second)).status is RunStatus.COMPLETED
+    assert len(model.requests) == 2
 
 
 async def test_a_repetition_is_answered_with_its_run_however_full_the_quota_is(running):

@@ -6,6 +6,8 @@ from datetime import timedelta
 
 import pytest
 
+from owlclaw_ray.access.keys import KeyRequest
+from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.domain.trigger import Admission, BusyPolicy
 from owlclaw_ray.domain.webhook import BodyForm, DeliverTo, DeliveryStatus
@@ -227,11 +229,24 @@ async def test_a_webhook_that_is_delivered_again_counts_for_the_key_that_asks_fo
 
     async with install() as after:
         with pytest.raises(QuotaReachedError, match="the key has 0 starts in this minute"):
-            await after.runtime.inbox.redeliver(DEFAULT_TENANT, delivery_id, KeyQuota(KeyId("4fT0aQ1z"), 0))
+            await after.runtime.inbox.redeliver(DEFAULT_TENANT, delivery_id, quota=KeyQuota(KeyId("4fT0aQ1z"), 0))
         assert await after.runs() == []
-        stored = await after.runtime.inbox.redeliver(DEFAULT_TENANT, delivery_id, KeyQuota(KeyId("4fT0aQ1z"), 1))
+        stored = await after.runtime.inbox.redeliver(DEFAULT_TENANT, delivery_id, quota=KeyQuota(KeyId("4fT0aQ1z"), 1))
 
     assert stored.delivery.status is DeliveryStatus.TRIGGERED
+
+
+async def test_who_has_a_delivery_mapped_again_asked_for_its_run(install):
+    async with install(mapped(agent="{body.who}")) as before:
+        path = f"/v1/deliveries/{(await before.send()).json()['delivery_id']}/redelivery"
+
+    async with install() as after:
+        made = await after.runtime.keys.create(LOCAL, KeyRequest("ada", ("operator",)))
+        again = await after.http.post(path, headers={"Authorization": f"Bearer {made.text}"})
+        sent = await after.send(delivery="d2")
+        runs = [await after.runtime.run(DEFAULT_TENANT, each.json()["run_id"]) for each in (again, sent)]
+
+    assert [each.trigger.submitters for each in runs] == [(f"key:{made.key.key_id}",), ()]
 
 
 async def test_what_was_not_text_is_not_mapped_again(installation):

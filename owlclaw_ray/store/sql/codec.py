@@ -79,8 +79,9 @@ def dump_trigger(trigger: Trigger) -> tuple[str, str]:
     """Return JSON text of the trigger without its payload, and of the payload."""
     fields = asdict(trigger)
     content = fields.pop("content")
-    if not trigger.task_type:
-        del fields["task_type"]
+    for name in ("task_type", "submitters"):
+        if not fields[name]:
+            del fields[name]
     return dump(fields), content.text if isinstance(content, JsonText) else dump(content)
 
 
@@ -96,7 +97,17 @@ def load_trigger(text: str, payload: str | None) -> Trigger:
     kind, task_type = TriggerKind(data["kind"]), data.get("task_type", "")
     session, user = data.get("session", ""), data.get("user", "")
     return Trigger(
-        kind, content, data["focus"], data["source"], merged, lineage, cause, task_type, session=session, user=user
+        kind,
+        content,
+        data["focus"],
+        data["source"],
+        merged,
+        lineage,
+        cause,
+        task_type,
+        session=session,
+        user=user,
+        submitters=tuple(data.get("submitters", ())),
     )
 
 

@@ -212,7 +212,11 @@ def _interrupt(store: WorkingSet, agent: AgentRow, run: RunRow, command: SubmitR
 def _merge(store: WorkingSet, run: RunRow, command: SubmitRun) -> RunAccepted:
     assert run.trigger is not None
     before = load_trigger(run.trigger, run.payload)
-    trigger = replace(command.trigger, merged=before.merged + command.trigger.merged)
+    trigger = replace(
+        command.trigger,
+        merged=before.merged + command.trigger.merged,
+        submitters=tuple(dict.fromkeys((*before.submitters, *command.trigger.submitters))),
+    )
     run.trigger, run.payload = dump_trigger(trigger)
     deadline = optional_micros(command.deadline)
     run.deadline = None if run.deadline is None or deadline is None else max(run.deadline, deadline)

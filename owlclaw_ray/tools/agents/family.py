@@ -154,6 +154,7 @@ class FamilyTools:
             role=assignment.role,
             grants=grants if above is None else (*above.grants, *grants),
             named_tools=arguments.allowed_tools is not None,
+            submitters=caller.submitters,
         )
         payload = {"assignment": arguments.assignment, "from": caller.agent.agent_id, **assignment.payload}
         focus = arguments.assignment.strip().splitlines()[0][:_FOCUS]

@@ -62,6 +62,11 @@ class Caller(Protocol):
         """What bounds an agent that another one started; None for others."""
         ...
 
+    @property
+    def submitters(self) -> tuple[str, ...]:
+        """The principals that asked for the run."""
+        ...
+
 
 class CallContext(Struct, frozen=True):
     """A caller outside the runtime's own dispatch: scripts and tests."""
@@ -74,6 +79,7 @@ class CallContext(Struct, frozen=True):
     timezone: str = "UTC"
     states: StateChoice = EVERY_STATE
     lineage: Lineage | None = None
+    submitters: tuple[str, ...] = ()
 
 
 class BuiltInOutcome(Struct, frozen=True):

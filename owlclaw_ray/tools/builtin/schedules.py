@@ -73,6 +73,7 @@ class SchedulingTools:
                 agent=caller.agent,
                 now=self._clock.now(),
                 created_by_run=caller.run_id,
+                submitters=caller.submitters,
             )
         except ScheduleError as error:
             raise InvalidToolArgumentsError(tool, [str(error)]) from None
