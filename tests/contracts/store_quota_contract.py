@@ -416,9 +416,11 @@ class QuotaContract:
 
         more = await one(store, CreateSchedule(replace(beats, schedule_id=ScheduleId("sch_2")), 9))
         refused = await one(store, CreateSchedule(schedule("sch_3", CLERK), 9))
+        counted = await used(store, SCHEDULES)
         await one(store, CancelSchedule(CLERK, ScheduleId("sch_1"), NOW))
 
         assert isinstance(more, ScheduleCreated)
+        assert counted == 0
         assert refused == QuotaReached("schedules", 0)
         assert await used(store, SCHEDULES) == 0
 
