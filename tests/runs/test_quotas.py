@@ -176,9 +176,9 @@ async def test_a_backfill_counts_for_the_key_that_asks_for_it_and_once(running, 
         await runtime.store.apply([CreateSchedule(schedule, 9)])
         since = clock.now()
         await clock.advance(1_000)
-        asked = (ACME, ScheduleId("sch_1"), since, clock.now(), key)
+        asked = (ACME, ScheduleId("sch_1"), since, clock.now())
 
-        done, again = [await runtime.timetable.backfill(*asked) for _ in range(2)]
+        done, again = [await runtime.timetable.backfill(*asked, quota=key) for _ in range(2)]
         with pytest.raises(QuotaReachedError, match="the key has 2 starts in this minute"):
             await runtime.submit(WATCH, api(), Admission(quota=key))
 
