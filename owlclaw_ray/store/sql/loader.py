@@ -20,8 +20,9 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.quota import Quotas, open_runs_account, starts_account
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tenant import TenantStatus
-from owlclaw_ray.ids import DEFAULT_TENANT
+from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 from owlclaw_ray.store.commands import ClusterLease
+from owlclaw_ray.store.queries import LedgerChain
 from owlclaw_ray.store.sql.codec import agent_key, agent_of, dump, from_micros, load, optional_micros
 from owlclaw_ray.store.sql.dialects import Dialect
 from owlclaw_ray.store.sql.row_codecs import (
@@ -53,6 +54,7 @@ from owlclaw_ray.store.sql.schema import (
     idempotency_keys,
     journal,
     ledger,
+    ledger_heads,
     memories,
     mergeable_run,
     open_schedule,
@@ -67,6 +69,7 @@ from owlclaw_ray.store.sql.schema import (
     ticks,
     webhook_deliveries,
 )
+from owlclaw_ray.store.sql.tenant_rows import remove_rows, rows_left
 from owlclaw_ray.store.sql.working_set import (
     LEASE_ROW,
     AccountRow,
@@ -268,7 +271,23 @@ class Loader:
             store.records.update((row[0], row[1]) for row in found)
         if needs.submissions:
             store.free_seqs = deque(self._dialect.next_seqs(connection, needs.submissions))
+        for tenant in sorted(needs.emptied | needs.seals):
+            self._look_at_deleted(connection, needs, store, tenant)
         return store
+
+    def _look_at_deleted(self, connection: Connection, needs: RowNeeds, store: WorkingSet, tenant: TenantId) -> None:
+        """Remove some rows of a tenant that is being deleted, and count what is left where its ledger is to be sealed."""
+        found = store.tenants.get(tenant)
+        if found is None or found.status is not TenantStatus.DELETING:
+            return
+        if tenant in needs.emptied:
+            store.removed[tenant] = remove_rows(connection, tenant)
+        if tenant in needs.seals:
+            store.left[tenant] = rows_left(connection, tenant)
+            ends = select(ledger_heads).where(ledger_heads.c.tenant == tenant).order_by(ledger_heads.c.writer)
+            store.chain_ends[tenant] = [
+                LedgerChain(row.writer, row.position, row.hash) for row in connection.execute(ends)
+            ]
 
     def serve_node(self, node_id: str, generation: int) -> None:
         """Have working sets say whether the node holds its row as this generation."""
@@ -343,7 +362,7 @@ class Loader:
     def _load_terms(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
         claiming = {agent_of(key).tenant for key in needs.takes} - {DEFAULT_TENANT}
         for tenant, status, written in self._rows(connection, self._terms, needs.starts.keys() | claiming):
-            if status == TenantStatus.SUSPENDED.value:
+            if status != TenantStatus.ACTIVE.value:
                 store.suspended.add(tenant)
             if tenant not in needs.starts:
                 continue
