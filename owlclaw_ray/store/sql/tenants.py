@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from msgspec.structs import asdict, replace
 
@@ -93,8 +94,8 @@ def _seal(store: WorkingSet, tenant: Tenant, deletion: Deletion) -> None:
         "tenant": tenant.tenant,
         "by": deletion.by,
         "requested_at": deletion.requested_at.isoformat(),
-        "removed": dict(deletion.removed),
-        "left": {},
+        "removed": _counts(deletion.removed),
+        "left": _counts(deletion.left),
         "unreached": [*deletion.unreached],
         "chains": ends,
     }
@@ -102,6 +103,11 @@ def _seal(store: WorkingSet, tenant: Tenant, deletion: Deletion) -> None:
         (access_record(_last_record_id(tenant.tenant), tenant.tenant, "tenant_deleted", deletion.deleted_at, said),)
     )
     store.put_tenant(replace(tenant, status=TenantStatus.DELETED, quotas=Quotas(), deletion=deletion))
+
+
+def _counts(numbers: Mapping[str, int]) -> list[dict[str, str | int]]:
+    """Return them not as names with values: what stands under the name `secrets` is hidden in the ledger."""
+    return [{"of": name, "number": number} for name, number in sorted(numbers.items())]
 
 
 def _last_record_id(tenant: TenantId) -> str:

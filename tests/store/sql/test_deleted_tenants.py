@@ -193,8 +193,8 @@ async def test_the_last_record_says_who_deleted_it_and_what_was_removed_and_name
         "tenant": ACME,
         "by": "ada",
         "requested_at": NOW.isoformat(),
-        "removed": {name: len(rows) for name, rows in rows_of(ACME, 1).items()},
-        "left": {},
+        "removed": [{"of": name, "number": len(rows)} for name, rows in sorted(rows_of(ACME, 1).items())],
+        "left": [],
         "unreached": [],
         "chains": [{"writer": "keeper-1", "position": 3, "hash": before.hash}],
     }
