@@ -44,7 +44,7 @@ class RowPage(Struct, frozen=True):
 
 
 class TenantRowPage(Query[RowPage], frozen=True):
-    """A page of a tenant's rows of a table, in the order of its primary key.
+    """A page of a tenant's rows of a table, in an order that stays.
 
     Times are texts with their zone, bytes are Base64, and JSON is JSON; values of secrets and hashes of keys are left out.
     """

@@ -88,10 +88,14 @@ class TenantTable(Struct, frozen=True):
     at_once: int = ROWS_AT_ONCE
     parent: Column[Any] | None = None
     """What names the row of another table that each of these belongs to."""
+    order: tuple[Column[Any], ...] = ()
+    """In which order an index has the tenant's rows; none: in that of the primary key."""
 
 
-def _of_tenant(table: Table) -> TenantTable:
-    return TenantTable(table, lambda _dialect, tenant: table.c.tenant == tenant)
+def _of_tenant(table: Table, *order: str) -> TenantTable:
+    return TenantTable(
+        table, lambda _dialect, tenant: table.c.tenant == tenant, order=tuple(table.c[name] for name in order)
+    )
 
 
 def _within(column: ColumnElement[str], tenant: TenantId) -> ColumnElement[bool]:
@@ -172,9 +176,9 @@ EMPTIED = (
         parent=ticks.c.schedule_id,
     ),
     TenantTable(schedules, lambda _dialect, tenant: _within(schedules.c.agent, tenant), _is_free_schedule),
-    _of_tenant(webhook_deliveries),
-    _of_tenant(callbacks),
-    _of_tenant(approvals),
+    _of_tenant(webhook_deliveries, "received_at", "delivery_id"),
+    _of_tenant(callbacks, "created_at", "callback_id"),
+    _of_tenant(approvals, "requested_at", "approval_id"),
     _by_key(tasks.c.agent),
     TenantTable(budget_reservations, _is_reservation),
     TenantTable(budgets, lambda dialect, tenant: _is_account(budgets.c.account, dialect, tenant)),
@@ -249,7 +253,8 @@ def _read_open_runs(connection: Connection, query: OpenRuns) -> Sequence[OpenRun
 
 _SECRET = frozenset({secrets.c.ciphertext, access_keys.c.secret_hash, access_keys.c.previous_hash})
 """What nobody is given."""
-_EXPORTED = {each.table.name: each for each in (*EMPTIED, *map(_of_tenant, (tenants, ledger, ledger_heads)))}
+_LEDGER = _of_tenant(ledger, "writer", "position")
+_EXPORTED = {each.table.name: each for each in (*EMPTIED, _of_tenant(tenants), _LEDGER, _of_tenant(ledger_heads))}
 _PARENT_KEYS = {runs.name: runs.c.run_id, schedules.name: schedules.c.schedule_id}
 _JSON = {
     agents: ("state", "lineage"),
@@ -273,7 +278,7 @@ _TIMES = frozenset({"at", "deadline", "paused_until", "previous_until"})
 @reads(TenantRowPage)
 def _read_row_page(connection: Connection, query: TenantRowPage) -> RowPage:
     of, dialect = _EXPORTED[query.table], dialect_of(connection)
-    table, keys = of.table, tuple(of.table.primary_key)
+    table, keys = of.table, of.order or tuple(of.table.primary_key)
     if query.parents is None or of.parent is None:
         found = select(table).where(of.mine(dialect, query.tenant))
     else:
