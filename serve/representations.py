@@ -37,7 +37,7 @@ from owlclaw_ray.domain.schedule import Backfill, Schedule, Tick
 from owlclaw_ray.domain.score import Score
 from owlclaw_ray.domain.secret import Secret
 from owlclaw_ray.domain.skill import Skill
-from owlclaw_ray.domain.tenant import Deletion, Tenant
+from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.domain.tool import Permission
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import Delivery, WebhookSource
@@ -205,13 +205,7 @@ key_body = Representation(wire.AccessKey, AccessKey, agents="patterns")
 issued_key_body = Representation(wire.IssuedKey, IssuedKey, key="text", about=lambda issued: key_body(issued.key))
 quotas_body = Representation(wire.Quotas, Quotas)
 quota_use_body = Representation(wire.Quotas, QuotaUse)
-deletion_body = Representation(wire.TenantDeletion, Deletion)
-tenant_body = Representation(
-    wire.Tenant,
-    Tenant,
-    quotas=lambda tenant: quotas_body(tenant.quotas),
-    deletion=lambda tenant: None if tenant.deletion is None else deletion_body(tenant.deletion),
-)
+tenant_body = Representation(wire.Tenant, Tenant, quotas=lambda tenant: quotas_body(tenant.quotas))
 nodes_body = Representation(wire.Nodes, ClusterView)
 mcp_server_body = Representation(
     wire.McpServer, McpServerView, transport=lambda view: "stdio" if view.transport == "stdio" else "http"

@@ -26,7 +26,9 @@ AfterQuery = Annotated[Id, Query(description="Go on after this tenant: the `next
 JSON_LINES = "application/x-ndjson"
 _EXPORT: JsonObject = {
     "description": "The export, a line for each thing",
-    "content": {JSON_LINES: {"schema": {"type": "string"}}},
+    "content": {
+        JSON_LINES: {"schema": {"type": "string"}, "example": '{"type":"end","counts":{"ledger":3},"lines":5}\n'}
+    },
 }
 
 

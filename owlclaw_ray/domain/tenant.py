@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
 
@@ -38,11 +37,11 @@ class Deletion(Struct, frozen=True, omit_defaults=True):
     by: str
     """Who wanted it."""
     requested_at: datetime
-    removed: Mapping[str, int] = field(default_factory=dict)
+    removed: dict[str, int] = field(default_factory=dict)
     """How many rows of each table, and how many files of each place, were removed so far."""
     checked_at: datetime | None = None
     """When it was last looked for what is left, after nothing more was found to be removed."""
-    left: Mapping[str, int] = field(default_factory=dict)
+    left: dict[str, int] = field(default_factory=dict)
     """What was found then, as `removed`; nothing once the tenant is deleted."""
     unreached: tuple[str, ...] = ()
     """Nodes whose own folders could not be looked at then: there may be files of the tenant in them."""

@@ -305,4 +305,4 @@ def _encoder(table: Table) -> Callable[[RowMapping], dict[str, Any]]:
             return from_micros(found).isoformat()
         return load(found) if column.name in json else found
 
-    return lambda row: {column.name: value(column, row[column.name]) for column in shown}
+    return lambda row: {str(column.name): value(column, row[column.name]) for column in shown}
