@@ -160,7 +160,7 @@ def delete(
 ) -> None:
     """Delete a suspended tenant, and everything of it but its ledger. There is no way back; export it first."""
     if not yes:
-        if not sys.stdin.isatty():
+        if not is_terminal():
             raise typer.BadParameter("say --yes where nobody can be asked", param_hint="--yes")
         if typer.prompt(f"everything of {tenant} will be gone; its id, to confirm", err=True) != tenant:
             raise typer.BadParameter("that is another id: nothing was deleted", param_hint="TENANT")
@@ -169,6 +169,11 @@ def delete(
     _print(found, as_json=as_json)
     if not as_json and found["status"] == "deleting":
         typer.echo(f"it goes on by itself; how far it is: owlclaw tenants show {tenant}")
+
+
+def is_terminal() -> bool:
+    """Return whether somebody can be asked."""
+    return sys.stdin.isatty()
 
 
 def _print_deletion(deletion: wire.TenantDeletion) -> None:

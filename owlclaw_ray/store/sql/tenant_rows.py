@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.schema import Column, Table
 
-from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.ids import DEFAULT_TENANT, RunId, TenantId
 from owlclaw_ray.store.sql.codec import agent_of, from_micros, load, tenant_range
 from owlclaw_ray.store.sql.dialects import Dialect, dialect_of
 from owlclaw_ray.store.sql.queries import reads
@@ -145,6 +145,11 @@ def _is_idempotency_key(_dialect: Dialect, tenant: TenantId) -> ColumnElement[bo
     return or_(_within(key, tenant), merged)
 
 
+def _is_blob(_dialect: Dialect, tenant: TenantId) -> ColumnElement[bool]:
+    """See blob_key."""
+    return ~blobs.c.hash.contains("/") if tenant == DEFAULT_TENANT else _within(blobs.c.hash, tenant)
+
+
 def _is_free_run(dialect: Dialect, tenant: TenantId) -> ColumnElement[bool]:
     return and_(
         runs.c.run_id.in_(_first_runs(tenant)),
@@ -190,7 +195,7 @@ EMPTIED = (
         parent=journal.c.run_id,
     ),
     TenantTable(runs, lambda _dialect, tenant: runs.c.tenant == tenant, _is_free_run),
-    _by_key(blobs.c.hash),
+    TenantTable(blobs, _is_blob),
     _by_key(memory_parts.c.agent, _LARGE_ROWS_AT_ONCE),
     _by_key(memories.c.agent),
     _by_key(artifact_parts.c.agent, _LARGE_ROWS_AT_ONCE),
