@@ -938,7 +938,7 @@ class KeyRotation(TypedDict):
 
 
 TenantStatus: TypeAlias = Literal["active", "suspended", "deleting", "deleted"]
-_SetStatus: TypeAlias = Literal["active", "suspended"]
+TenantStanding: TypeAlias = Literal["active", "suspended"]
 
 
 class Quotas(TypedDict):
@@ -1030,7 +1030,7 @@ class TenantChange(TypedDict):
 
     name: NotRequired[_Name]
     weight: NotRequired[_Weight]
-    status: NotRequired[Annotated[_SetStatus, _one_of(_SetStatus)]]
+    status: NotRequired[Annotated[TenantStanding, _one_of(TenantStanding)]]
     quotas: NotRequired[_QuotaChange]
 
 

@@ -691,16 +691,18 @@ class Client:
         self,
         timeout: float = 600.0,  # noqa: ASYNC109 - how long the server may take
         since: Sequence[wire.LedgerHead] = (),
+        tenant: str | None = None,
     ) -> wire.LedgerVerification:
         """Return whether the ledger's chains hold, and where they do not. The server reads every record for it.
 
-        Each chain must still have the hashes that `ledger_heads` returned earlier, too.
+        Each chain must still have the hashes that `ledger_heads` returned earlier, too. `tenant`: another one than the key's, a deleted
+        one too, for who may read tenants.
         """
         return await self._call(
             wire.LedgerVerification,
             "GET",
             "/v1/ledger/verification",
-            {"since": [_head(each) for each in since]},
+            {"since": [_head(each) for each in since], "tenant": tenant},
             patience=timeout,
         )
 

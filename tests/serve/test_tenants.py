@@ -13,7 +13,7 @@ from owlclaw_ray.client.failures import ServerUnreachableError
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.tenant import TenantStatus
-from owlclaw_ray.ids import TenantId
+from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 from owlclaw_ray.runtime.tenant_removal import TenantRemoval
 from owlclaw_ray.store.sql.tenant_rows import EMPTIED
 from owlclaw_ray.testing.clock import ManualClock
@@ -98,6 +98,32 @@ async def test_a_deleted_tenant_gets_no_keys_and_no_status_that_only_a_deletion_
 
     assert (key.status_code, "it gets no keys" in key.json()["detail"]) == (409, True)
     assert status.status_code == 422
+
+
+async def test_operators_verify_the_ledger_of_a_deleted_tenant_and_others_that_of_their_own(
+    http, runtime, clock, admin
+):
+    await made(runtime)
+    await http.delete("/v1/tenants/acme", headers=admin)
+    await removed(runtime, clock)
+    asked = "/v1/ledger/verification?tenant="
+    operator, reader = await key_of(runtime, "ledger:read", "tenants:read"), await key_of(runtime, "ledger:read")
+
+    seen = []
+    verify = runtime.verify_ledger
+
+    async def noted(tenant, since=()):
+        seen.append(tenant)
+        return await verify(tenant, since)
+
+    runtime.verify_ledger = noted
+    statuses = [
+        (await http.get(f"{asked}{tenant}", headers=headers)).status_code
+        for headers, tenant in ((operator, "acme"), (operator, "nobody"), (reader, "acme"), (reader, "default"))
+    ]
+
+    assert statuses == [200, 404, 403, 200]
+    assert seen == [ACME, DEFAULT_TENANT]
 
 
 @pytest.mark.parametrize("request_", ["DELETE /v1/tenants/acme", "GET /v1/tenants/acme/export"])
