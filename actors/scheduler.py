@@ -1,5 +1,5 @@
 """The Scheduler's actor: fires due schedules, makes those of heartbeats, sets runs going that wait for what is over, ends
-approvals that nobody decided, artifacts and webhooks that are too old, and tells of runs' ends whom it may concern.
+approvals that nobody decided, artifacts and webhooks that are too old, deletes tenants, and tells of runs' ends whom it may concern.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from actors.artifacts import artifact_home
 from actors.keeper_client import KeeperClient
 from actors.keeper_run_updates import Keepers
 from actors.logs import LogPlan, configure
+from actors.node_folders import NodeFolders
 from actors.nodes import cluster_name
 from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import DIRECTORY, NamedActor
@@ -39,6 +40,8 @@ from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.placement.lease import RENEW_SECONDS
 from owlclaw_ray.policy.approval_expiry import ApprovalExpiry
 from owlclaw_ray.runs.family import Family
+from owlclaw_ray.runtime.tenant_places import ArtifactPlace
+from owlclaw_ray.runtime.tenant_removal import TenantRemoval
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts, EngineAlarmClock
 from owlclaw_ray.schedules.api import Alarm, AlarmClock
 from owlclaw_ray.schedules.firings import LATE, ScheduleFirer
@@ -93,12 +96,15 @@ class SchedulerActor(RemoteActor):
         expiry = ApprovalExpiry(store=store, wake=self._wake, clock=clock)
         family = Family(store=store, wake=self._wake, cancel=self._cancel, clock=clock)
         news = ScheduleUpdates(Keepers(plan.namespace), alarm_clock[0].changed, ids=RandomIds(), clock=clock)
+        places = [NodeFolders(plan.worker.data_dir), ArtifactPlace(artifact_home(plan.worker, clock))]
+        removal = TenantRemoval(store, places, self._cancel, clock)
         self._working: list[AlarmClock | Periodic | WorkerSupervisor | CallbackDelivery | ScheduleUpdates] = [
             *alarm_clock,
             news,
             Periodic("making heartbeats", heartbeats.tick, clock, _MINUTE),
             Periodic("ending approvals that are over", expiry.tick, clock, _CHECK_INTERVAL),
             Periodic("looking at runs that wait for others", family.sweep, clock, _CHECK_INTERVAL),
+            Periodic("deleting tenants", removal.tick, clock, _CHECK_INTERVAL),
         ]
         if plan.artifact_days:
             artifacts = ArtifactExpiry(artifact_home(plan.worker, clock), timedelta(days=plan.artifact_days), clock)

@@ -942,7 +942,8 @@ class KeyRotation(TypedDict):
     ]
 
 
-TenantStatus: TypeAlias = Literal["active", "suspended"]
+TenantStatus: TypeAlias = Literal["active", "suspended", "deleting", "deleted"]
+TenantStanding: TypeAlias = Literal["active", "suspended"]
 
 
 class Quotas(TypedDict):
@@ -962,8 +963,24 @@ class Quotas(TypedDict):
     model_tokens_a_minute: int | None
 
 
+class TenantDeletion(TypedDict):
+    """What became of the wish to delete a tenant: how many rows of tables, and files of places, were removed (`removed`), and what was
+    `left` when it was last looked (`checked_at`). `unreached`: nodes whose own folders could not be looked at.
+    """
+
+    by: str
+    requested_at: str
+    removed: dict[str, int]
+    checked_at: str | None
+    left: dict[str, int]
+    unreached: list[str]
+    deleted_at: str | None
+
+
 class Tenant(TypedDict):
-    """Who shares the runtime. `weight`: its share of what is scarce, beside the weights of the others."""
+    """Who shares the runtime. `weight`: its share of what is scarce, beside the weights of the others. `deletion`: null, unless it is
+    `deleting` or `deleted`.
+    """
 
     tenant: str
     name: str
@@ -972,6 +989,7 @@ class Tenant(TypedDict):
     quotas: Quotas
     created_at: str
     created_by: str
+    deletion: TenantDeletion | None
 
 
 class TenantDetails(Tenant):
@@ -1033,7 +1051,7 @@ class TenantChange(TypedDict):
 
     name: NotRequired[_Name]
     weight: NotRequired[_Weight]
-    status: NotRequired[Annotated[TenantStatus, _one_of(TenantStatus)]]
+    status: NotRequired[Annotated[TenantStanding, _one_of(TenantStanding)]]
     quotas: NotRequired[_QuotaChange]
 
 

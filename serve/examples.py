@@ -179,6 +179,12 @@ _SAID: Mapping[Any, JsonObject] = {
     wire.Tenant: _TENANT,
     wire.TenantDetails: _TENANT | {"use": {"open_runs": 17}},
     wire.Tenants: {"tenants": [{}]},
+    wire.TenantDeletion: {
+        "by": "key:4fT0aQ1z (operations)",
+        "removed": {"files of data_dir": 40, "journal": 8_120, "runs": 1_204},
+        "left": {},
+        "unreached": [],
+    },
     wire.TenantRequest: {"tenant": "acme", "name": "Acme", "weight": 3},
     wire.TenantChange: {"status": "suspended"},
     wire.Approvals: {},

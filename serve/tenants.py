@@ -7,10 +7,11 @@ from typing import Annotated
 from fastapi import Path, Query
 from msgspec import convert
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from owlclaw_ray import wire
 from owlclaw_ray.access.tenants import TenantChange
+from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.quota import Quotas
 from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import TenantId
@@ -22,6 +23,13 @@ from serve.resource import JSON_BODY, Resource, answer, body, operation
 
 TenantPath = Annotated[Id, Path(description="A tenant's id.", examples=["acme"])]
 AfterQuery = Annotated[Id, Query(description="Go on after this tenant: the `next_after` of the page before.")]
+JSON_LINES = "application/x-ndjson"
+_EXPORT: JsonObject = {
+    "description": "The export, a line for each thing",
+    "content": {
+        JSON_LINES: {"schema": {"type": "string"}, "example": '{"type":"end","counts":{"ledger":3},"lines":5}\n'}
+    },
+}
 
 
 class TenantRoutes(Resource):
@@ -89,3 +97,34 @@ class TenantRoutes(Resource):
         return json_response(
             tenant_body(await self._runtime.tenants.change(principal_of(request), TenantId(tenant), change))
         )
+
+    @operation(
+        "DELETE /v1/tenants/{tenant}",
+        "tenants:admin",
+        "Delete a suspended tenant, and everything of it",
+        {202: answer("It is being deleted, or was", wire.Tenant)},
+        404,
+        409,
+    )
+    async def delete_tenant(self, request: Request, tenant: TenantPath) -> Response:
+        """Have everything of the tenant removed for good. Its status is `deleting` until nothing is left, then `deleted`; its ledger stays.
+
+        There is no way back, and its id cannot be used again. Export it first.
+        """
+        found = await self._runtime.tenants.delete(principal_of(request), TenantId(tenant))
+        return json_response(tenant_body(found), 202)
+
+    @operation(
+        "GET /v1/tenants/{tenant}/export", "tenants:admin", "Everything that a tenant has", {200: _EXPORT}, 404, 409
+    )
+    async def export_tenant(self, tenant: TenantPath) -> Response:
+        """Return lines of JSON: the first says what it is, the last has `type` `end`. Without that one the export broke off.
+
+        Of a deleted tenant there is its ledger. Values of secrets and hashes of keys are left out.
+        """
+        lines = await self._runtime.tenant_export.begin(TenantId(tenant))
+        headers = {
+            "Content-Disposition": f'attachment; filename="{tenant}.jsonl"',
+            "X-Content-Type-Options": "nosniff",
+        }
+        return StreamingResponse(lines, headers=headers, media_type=JSON_LINES)

@@ -200,7 +200,7 @@ class Authenticator:
             tenant = await self._store.read(TenantById(principal.tenant))
             if tenant is None:
                 return _Answer(None, asked_at + FRESH_SECONDS)
-            if tenant.status is TenantStatus.SUSPENDED:
+            if tenant.status is not TenantStatus.ACTIVE:
                 self._tell(
                     principal.tenant, "token_refused", str(principal), {"by": str(principal), "why": "suspended"}
                 )
@@ -209,7 +209,7 @@ class Authenticator:
 
     async def _is_suspended(self, tenant: TenantId) -> bool:
         found = await self._store.read(TenantById(tenant))
-        return found is not None and found.status is TenantStatus.SUSPENDED
+        return found is not None and found.status is not TenantStatus.ACTIVE
 
     def _tell_refused(self, key: AccessKey, why: str) -> None:
         data = {"key_id": key.key_id, "why": "wrong secret" if why == "unknown" else why}

@@ -66,7 +66,7 @@ class AccessKeys:
 
     async def create(self, by: Principal, request: KeyRequest) -> IssuedKey:
         """Make a key. Raises InvalidAccessError, AccessDeniedError if it could do what `by` cannot, NotFoundError for an unknown tenant,
-        StoreUnavailableError.
+        AccessConflictError for one that is deleted, StoreUnavailableError.
         """
         tenant = by.tenant if request.tenant is None else request.tenant
         scopes = parse_scopes(request.scopes)
@@ -80,8 +80,7 @@ class AccessKeys:
         check_name(request.name)
         if tenant != by.tenant:
             by.require("tenants:admin")
-            if tenant != DEFAULT_TENANT and await self._store.read(TenantById(tenant)) is None:
-                raise NotFoundError("tenant", tenant)
+            await self._require_open(tenant)
         operators = sorted(scope for scope in scopes if scope.partition(":")[0] in OF_OPERATORS)
         if operators and tenant != DEFAULT_TENANT:
             raise InvalidAccessError("scopes", f"{', '.join(operators)} are for no tenant", "leave them out")
@@ -105,6 +104,15 @@ class AccessKeys:
                 self._made()
                 return IssuedKey(key, text)
         raise StoreUnavailableError("no free key id was found")
+
+    async def _require_open(self, tenant: TenantId) -> None:
+        if tenant == DEFAULT_TENANT:
+            return
+        found = await self._store.read(TenantById(tenant))
+        if found is None:
+            raise NotFoundError("tenant", tenant)
+        if found.status.closed:
+            raise AccessConflictError(f"tenant {tenant!r} is {found.status.value}: it gets no keys")
 
     async def keys(self, tenant: TenantId, after: str = "", limit: int = 1_000) -> Sequence[AccessKey]:
         """Return the tenant's keys by id, revoked and expired ones too."""

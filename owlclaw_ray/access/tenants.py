@@ -23,7 +23,7 @@ from owlclaw_ray.domain.quota import (
     model_tokens_budget,
     starts_account,
 )
-from owlclaw_ray.domain.tenant import MAX_WEIGHT, Tenant, TenantStatus
+from owlclaw_ray.domain.tenant import MAX_WEIGHT, Deletion, Tenant, TenantStatus
 from owlclaw_ray.errors import AccessConflictError, InvalidAccessError, NotFoundError, StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, IdSource, TenantId
 from owlclaw_ray.kernel.clock import Clock
@@ -104,14 +104,42 @@ class Tenants:
     async def change(self, by: Principal, tenant: TenantId, change: TenantChange) -> Tenant:
         """Change a tenant, and return it. Raises NotFoundError, InvalidAccessError, AccessDeniedError, StoreUnavailableError."""
         by.require("tenants:admin")
+        if change.status is not UNSET and change.status.closed:
+            raise InvalidAccessError("status", f"is {change.status.value}", "delete the tenant instead")
         fields = {name: value for name, value in asdict(change).items() if value is not UNSET}
         quotas = fields.pop("quotas", {})
         for _ in range(_RACES):
             seen = await self.tenant(tenant)
+            if seen.status.closed:
+                raise AccessConflictError(
+                    f"tenant {tenant!r} is {seen.status.value}: nothing of it can be changed any more"
+                )
             changed = replace(seen, **fields, quotas=replace(seen.quotas, **quotas))
             self._check(changed)
             if changed == seen or await self._put(by, changed, seen, "tenant_changed"):
                 return changed
+        raise StoreUnavailableError(f"tenant {tenant} is being changed by others")
+
+    async def delete(self, by: Principal, tenant: TenantId) -> Tenant:
+        """Have a suspended tenant, and everything of it, be removed for good, and return it as it is now; again changes nothing.
+
+        Raises AccessConflictError for one that is not suspended, and the default one; NotFoundError, AccessDeniedError,
+        StoreUnavailableError.
+        """
+        by.require("tenants:admin")
+        if tenant == DEFAULT_TENANT:
+            raise AccessConflictError("the default tenant is the operators' own, and cannot be deleted")
+        for _ in range(_RACES):
+            seen = await self.tenant(tenant)
+            if seen.status.closed:
+                return seen
+            if seen.status is not TenantStatus.SUSPENDED:
+                raise AccessConflictError(
+                    f"tenant {tenant!r} is {seen.status.value}: suspend it first, with: owlclaw tenants suspend {tenant}"
+                )
+            closed = replace(seen, status=TenantStatus.DELETING, deletion=Deletion(str(by), self._clock.now()))
+            if await self._put(by, closed, seen, "tenant_deletion_requested"):
+                return closed
         raise StoreUnavailableError(f"tenant {tenant} is being changed by others")
 
     async def _put(self, by: Principal, tenant: Tenant, seen: Tenant | None, what: str) -> bool:

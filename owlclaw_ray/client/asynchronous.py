@@ -26,6 +26,8 @@ EVENT_SILENCE_SECONDS = 60.0
 """An event stream that says nothing for so long, not even a keep-alive comment, is taken for dead."""
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
+_EXPORT_PATIENCE = 60.0
+"""For how many seconds more than for other answers the next line of an export is waited for."""
 _TRIGGER_DEFAULTS: JsonObject = {
     "busy": "enqueue",
     "priority": 0,
@@ -615,6 +617,34 @@ class Client:
         """Change a tenant; raises NotFoundError."""
         return await self._call(wire.Tenant, "PATCH", f"/v1/tenants/{_part(tenant)}", body=dict(change))
 
+    async def delete_tenant(self, tenant: str) -> wire.Tenant:
+        """Have a suspended tenant be deleted, with everything of it but its ledger; `tenant` tells how far that is."""
+        return await self._call(wire.Tenant, "DELETE", f"/v1/tenants/{_part(tenant)}")
+
+    async def export_tenant(self, tenant: str) -> AsyncGenerator[bytes]:
+        """Yield everything that a tenant has, as lines of JSON with their ends; raises ServerUnreachableError if it breaks off.
+
+        A caller who has had the last line has had them all. It is not begun again by itself.
+        """
+        path, last = f"/v1/tenants/{_part(tenant)}/export", b""
+        timeout = httpx.Timeout(self._timeout, read=self._timeout + _EXPORT_PATIENCE)
+        try:
+            async with self._http.stream("GET", path, timeout=timeout) as response:
+                if not response.is_success:
+                    await response.aread()
+                    failure = failure_of(response)
+                    raise failure.cause if isinstance(failure, TryAgainError) else failure
+                rest = b""
+                async for part in response.aiter_bytes():
+                    *lines, rest = (rest + part).split(b"\n")
+                    for line in lines:
+                        last = line
+                        yield line + b"\n"
+        except httpx.TransportError as error:
+            raise ServerUnreachableError(self.url, f"the export was cut off: {error!r}") from error
+        if not last.startswith(b'{"type":"end",'):
+            raise ServerUnreachableError(self.url, "the export was cut off")
+
     async def ledger(
         self,
         agent: str | None = None,
@@ -661,16 +691,18 @@ class Client:
         self,
         timeout: float = 600.0,  # noqa: ASYNC109 - how long the server may take
         since: Sequence[wire.LedgerHead] = (),
+        tenant: str | None = None,
     ) -> wire.LedgerVerification:
         """Return whether the ledger's chains hold, and where they do not. The server reads every record for it.
 
-        Each chain must still have the hashes that `ledger_heads` returned earlier, too.
+        Each chain must still have the hashes that `ledger_heads` returned earlier, too. `tenant`: another one than the key's, a deleted
+        one too, for who may read tenants.
         """
         return await self._call(
             wire.LedgerVerification,
             "GET",
             "/v1/ledger/verification",
-            {"since": [_head(each) for each in since]},
+            {"since": [_head(each) for each in since], "tenant": tenant},
             patience=timeout,
         )
 

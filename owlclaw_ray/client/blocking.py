@@ -137,6 +137,8 @@ class SyncClient:
     tenant = _Blocking(Client.tenant)
     create_tenant = _Blocking(Client.create_tenant)
     update_tenant = _Blocking(Client.update_tenant)
+    delete_tenant = _Blocking(Client.delete_tenant)
+    export_tenant = _BlockingIterator(Client.export_tenant)
     ledger = _Blocking(Client.ledger)
     ledger_page = _Blocking(Client.ledger_page)
     ledger_heads = _Blocking(Client.ledger_heads)

@@ -79,10 +79,15 @@ class AgentRef(Struct, frozen=True):
         macOS and network drives, two agents would share one folder. A name that is too long for a file system ends in a
         digest of the whole.
         """
-        return f"{_folder_name(self.tenant)}/{_folder_name(self.agent_id)}"
+        return f"{tenant_folder(self.tenant)}/{_folder_name(self.agent_id)}"
 
     def __str__(self) -> str:
         return self.agent_id if self.tenant == DEFAULT_TENANT else f"{self.tenant}/{self.agent_id}"
+
+
+def tenant_folder(tenant: TenantId) -> str:
+    """Return the folder in which the folders of a tenant's agents are."""
+    return _folder_name(tenant)
 
 
 def _folder_name(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import Enum
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from owlclaw_ray.domain.quota import Quotas
 from owlclaw_ray.ids import TenantId
@@ -20,6 +20,32 @@ class TenantStatus(Enum):
     ACTIVE = "active"
     SUSPENDED = "suspended"
     """Its keys are refused, none of its runs begins, and what its schedules are due for is skipped. Nothing of it is lost."""
+    DELETING = "deleting"
+    """Nothing is stored for it any more, and what it has is being removed. There is no way back."""
+    DELETED = "deleted"
+    """Nothing of it is left but this row, which keeps its id from being used again, and its ledger, to which nothing is added."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is stored for it any more."""
+        return self in {TenantStatus.DELETING, TenantStatus.DELETED}
+
+
+class Deletion(Struct, frozen=True, omit_defaults=True):
+    """What became of the wish to delete a tenant."""
+
+    by: str
+    """Who wanted it."""
+    requested_at: datetime
+    removed: dict[str, int] = field(default_factory=dict)
+    """How many rows of each table, and how many files of each place, were removed so far."""
+    checked_at: datetime | None = None
+    """When it was last looked for what is left, after nothing more was found to be removed."""
+    left: dict[str, int] = field(default_factory=dict)
+    """What was found then, as `removed`; nothing once the tenant is deleted."""
+    unreached: tuple[str, ...] = ()
+    """Nodes whose own folders could not be looked at then: there may be files of the tenant in them."""
+    deleted_at: datetime | None = None
 
 
 class Tenant(Struct, frozen=True):
@@ -34,3 +60,4 @@ class Tenant(Struct, frozen=True):
     weight: int = 1
     """Its share of what is scarce, beside the weights of the others."""
     quotas: Quotas = Quotas()
+    deletion: Deletion | None = None

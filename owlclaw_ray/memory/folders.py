@@ -9,11 +9,12 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote
 from zoneinfo import ZoneInfo
 
-from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.agent import AgentRef, tenant_folder
 from owlclaw_ray.domain.memory import Memory, MemoryLimits, MemoryStats, MemoryTextVersion, Recall
-from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.ids import AgentId, MemoryId, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.memory.documents import MemoryHome
 from owlclaw_ray.memory.file import MemoryFile
@@ -53,6 +54,13 @@ class MemoryFolders:
     def folder(self, agent: AgentRef) -> Path:
         """Return where the agent's files are on this node: its index, and its documents if they are files."""
         return self._data_dir / "agents" / agent.folder
+
+    def agents_of(self, tenant: TenantId) -> Sequence[AgentRef]:
+        """Return the agents of a tenant that have a folder on this node, but for those whose names are too long to be told from it."""
+        folder = self._data_dir / "agents" / tenant_folder(tenant)
+        names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
+        agents = [AgentRef(tenant, AgentId(unquote(name))) for name in names]
+        return [agent for agent, name in zip(agents, names, strict=True) if agent.folder.endswith(f"/{name}")]
 
     @contextmanager
     def file(self, agent: AgentRef) -> Iterator[MemoryFile]:

@@ -210,7 +210,8 @@ class RunJournal:
         self,
     ) -> tuple[list[SettleBudget], tuple[JournalEntry, ...], tuple[LedgerRecord, ...], dict[str, str]]:
         """Return what is buffered, and buffer it no more."""
-        taken = self._settlements, tuple(self._entries), tuple(self._ledger), self._store.unstored_blobs(self._blobs)
+        blobs = self._store.unstored_blobs(self._run.agent.tenant, self._blobs)
+        taken = self._settlements, tuple(self._entries), tuple(self._ledger), blobs
         self._settlements, self._entries, self._ledger, self._blobs = [], [], [], {}
         return taken
 
@@ -234,7 +235,7 @@ class RunJournal:
                 self.failure = error
                 self.interrupt()
                 raise
-            self._store.note_stored_blobs(blobs)
+            self._store.note_stored_blobs(run.agent.tenant, blobs)
             self._interrupted_by = appended.interrupted_by
             if appended.cancel_requested and not self.cancel_requested:
                 self.cancel_requested = True

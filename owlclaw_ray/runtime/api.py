@@ -42,6 +42,7 @@ from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.memory.runtime_memory import AgentMemories, IndexedMemory, MemoryLedger
 from owlclaw_ray.runs.submissions import Dispatcher, Submission, Submissions, is_scripted
+from owlclaw_ray.runtime.tenant_export import TenantExport
 from owlclaw_ray.schedules.api import Alarm
 from owlclaw_ray.schedules.timetable import Timetable
 from owlclaw_ray.secrets.api import SecretKeeper
@@ -213,6 +214,14 @@ class Runtime:
         self.authenticator = Authenticator(store, clock, ids, tokens, keys_required=keys_required)
         self.keys = AccessKeys(store, clock, ids, made=self.authenticator.close)
         self.tenants = Tenants(store, clock, ids, made=self.authenticator.close, uncounted=uncounted)
+        self.tenant_export = TenantExport(
+            tenants=self.tenants,
+            store=store,
+            memories=memory_files,
+            artifacts=artifacts,
+            definitions=definitions,
+            clock=clock,
+        )
         self.outbox = WebhookOutbox(store, clock, ids)
         self.secrets = secrets
         self.timetable = Timetable(store=store, dispatcher=dispatcher, definitions=definitions, clock=clock, ids=ids)

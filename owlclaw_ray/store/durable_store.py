@@ -10,6 +10,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from owlclaw_ray.errors import StoreUnavailableError, TerminalError
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.api import CommandStore
 from owlclaw_ray.store.commands import ActivateAgent, ClaimRun, Command, CommandFailed, Outcome
@@ -43,7 +44,7 @@ class DurableStore:
 
     def __init__(self, store: CommandStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
-        self._known: dict[str, None] = {}
+        self._known: dict[tuple[TenantId, str], None] = {}
 
     async def apply(self, command: Command) -> Outcome:
         """Return the command's outcome; raises CommandRefusedError if the store will never take it."""
@@ -70,13 +71,13 @@ class DurableStore:
         """Return a claim with the time of its next try: a run begins when it is given, not when it was first asked for."""
         return replace(command, at=self._clock.now()) if isinstance(command, ActivateAgent | ClaimRun) else command
 
-    def unstored_blobs(self, blobs: Mapping[str, str]) -> dict[str, str]:
-        """Return those texts that this store was not yet seen to have."""
-        return {digest: text for digest, text in blobs.items() if digest not in self._known}
+    def unstored_blobs(self, tenant: TenantId, blobs: Mapping[str, str]) -> dict[str, str]:
+        """Return those of a tenant's texts that this store was not yet seen to have."""
+        return {digest: text for digest, text in blobs.items() if (tenant, digest) not in self._known}
 
-    def note_stored_blobs(self, blobs: Mapping[str, str]) -> None:
-        """Note texts that a commit has stored."""
+    def note_stored_blobs(self, tenant: TenantId, blobs: Mapping[str, str]) -> None:
+        """Note texts of a tenant that a commit has stored."""
         for digest in blobs:
             if len(self._known) >= _KNOWN_BLOBS:
                 del self._known[next(iter(self._known))]
-            self._known[digest] = None
+            self._known[tenant, digest] = None

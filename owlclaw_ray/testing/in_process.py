@@ -64,6 +64,8 @@ from owlclaw_ray.runs.submissions import Dispatcher
 from owlclaw_ray.runtime.api import Health, Runtime, refuse_score
 from owlclaw_ray.runtime.host_services import host_services
 from owlclaw_ray.runtime.memory_home import has_memories, memory_home
+from owlclaw_ray.runtime.tenant_places import ArtifactPlace, DataFolder
+from owlclaw_ray.runtime.tenant_removal import TenantRemoval
 from owlclaw_ray.runtime.worker_tools import RuntimeClients, embedders_of, tool_executor
 from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
@@ -427,6 +429,8 @@ class InProcessRuntime(Runtime):
     heartbeats: HeartbeatScheduler
     family: Family
     expiry: ApprovalExpiry
+    tenant_removal: TenantRemoval
+    """Goes on with deletions of tenants when its `tick` is called."""
     callbacks: CallbackDelivery
     indexed_memory: LanceMemory
     following: FollowerRegistry
@@ -466,6 +470,7 @@ def assemble(
     memory: LanceMemory,
     memory_files: MemoryFolders,
     artifacts: ArtifactHome,
+    data_dir: Path,
     placement: Placement,
     ids: IdSource,
     counted: CommitMetrics | None = None,
@@ -535,6 +540,8 @@ def assemble(
     runtime.store, runtime.directory, runtime.pool, runtime.family = store, directory, pool, family
     runtime.indexed_memory, runtime.following = memory, following
     runtime.expiry = ApprovalExpiry(store=grouped, wake=dispatcher.wake, clock=clock)
+    places = [DataFolder(data_dir), ArtifactPlace(artifacts)]
+    runtime.tenant_removal = TenantRemoval(grouped, places, dispatcher.cancel, clock)
     runtime.heartbeats = HeartbeatScheduler(grouped, definitions, clock)
     runtime.schedule_firer = schedule_firer
     return runtime
@@ -672,6 +679,7 @@ async def in_process_runtime(
         memory_files=memory.files,
         uncounted=uncounted_quotas(memories_in_files=memories is MemoryHomeKind.FILES, artifacts_in_files=True),
         artifacts=ArtifactFolder(data_dir),
+        data_dir=data_dir,
         mcp=pool,
         placement=placement or Placement(warm=1),
         ids=ids,

@@ -16,7 +16,7 @@ from typing_extensions import override
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
 from owlclaw_ray.errors import ArtifactTooLargeError, NotFoundError, QuotaReachedError, StoreUnavailableError
-from owlclaw_ray.ids import ArtifactId
+from owlclaw_ray.ids import ArtifactId, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.api import QueryFunction
 from owlclaw_ray.store.artifacts import ArtifactById, ArtifactHead, ArtifactPart, ArtifactsOfAgent, OldArtifacts
@@ -104,6 +104,14 @@ class ArtifactHome(Protocol):
         """Remove the artifacts of all agents that were stored before that moment; return how many; raises RetryableError."""
         ...
 
+    def remove_tenant(self, tenant: TenantId) -> int:
+        """Remove all files of a tenant's artifacts, unfinished ones too; return how many; raises OSError, RetryableError."""
+        ...
+
+    def files_of(self, tenant: TenantId) -> int:
+        """Return how many there are; raises as `remove_tenant`."""
+        ...
+
 
 class StoredArtifacts(ArtifactHome):
     """Keeps artifacts in the store, for machines that share no folder."""
@@ -179,6 +187,14 @@ class StoredArtifacts(ArtifactHome):
             removed += len(old)
         return removed
 
+    def remove_tenant(self, tenant: TenantId) -> int:  # noqa: ARG002 - it has no files of any
+        """See ArtifactHome.remove_tenant. There are no files: rows go with all others of a tenant."""
+        return 0
+
+    def files_of(self, tenant: TenantId) -> int:  # noqa: ARG002 - as above
+        """See ArtifactHome.files_of."""
+        return 0
+
     def _apply(self, commands: Sequence[Command]) -> None:
         for outcome in self._commit(commands):
             if isinstance(outcome, QuotaReached):
@@ -222,6 +238,14 @@ class ArtifactsBySize(ArtifactHome):
     def expire(self, before: datetime) -> int:
         """See ArtifactHome.expire."""
         return self._small.expire(before) + self._large.expire(before)
+
+    def remove_tenant(self, tenant: TenantId) -> int:
+        """See ArtifactHome.remove_tenant."""
+        return self._small.remove_tenant(tenant) + self._large.remove_tenant(tenant)
+
+    def files_of(self, tenant: TenantId) -> int:
+        """See ArtifactHome.files_of."""
+        return self._small.files_of(tenant) + self._large.files_of(tenant)
 
 
 def newest_first(found: Iterable[StoredArtifact], limit: int) -> Sequence[StoredArtifact]:

@@ -13,10 +13,10 @@ from typing import BinaryIO
 
 from typing_extensions import override
 
-from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.agent import AgentRef, tenant_folder
 from owlclaw_ray.domain.artifact import ENDINGS, Artifact, StoredArtifact
 from owlclaw_ray.errors import NotFoundError
-from owlclaw_ray.ids import ArtifactId
+from owlclaw_ray.ids import ArtifactId, TenantId
 from owlclaw_ray.kernel.durable_files import make_folder, replace
 from owlclaw_ray.tools.artifact_home import ARTIFACT_BYTES, ARTIFACT_ID, ArtifactHome, ArtifactReader, newest_first
 
@@ -78,6 +78,25 @@ class ArtifactFolder(ArtifactHome):
                     else:
                         removed += 1
         return removed
+
+    def remove_tenant(self, tenant: TenantId) -> int:
+        """See ArtifactHome.remove_tenant. Folders of agents that have nothing else in them go, too."""
+        removed = 0
+        for folder in self._folders_of(tenant):
+            for path in folder.iterdir():
+                path.unlink(missing_ok=True)
+                removed += 1
+            for empty in (folder, folder.parent, folder.parent.parent):
+                with suppress(OSError):
+                    empty.rmdir()
+        return removed
+
+    def files_of(self, tenant: TenantId) -> int:
+        """See ArtifactHome.files_of."""
+        return sum(1 for folder in self._folders_of(tenant) for _ in folder.iterdir())
+
+    def _folders_of(self, tenant: TenantId) -> Sequence[Path]:
+        return [each for each in (self._agents / tenant_folder(tenant)).glob("*/artifacts") if each.is_dir()]
 
     def _folder(self, agent: AgentRef) -> Path:
         return self._agents / agent.folder / "artifacts"

@@ -22,10 +22,10 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.agent import AgentRef, tenant_folder
 from owlclaw_ray.domain.artifact import ENDINGS, Artifact, StoredArtifact
 from owlclaw_ray.errors import ConfigurationError, NotFoundError, Problem, StoreUnavailableError, install_hint
-from owlclaw_ray.ids import ArtifactId
+from owlclaw_ray.ids import ArtifactId, TenantId
 from owlclaw_ray.tools.artifact_home import ARTIFACT_ID, ArtifactHome, ArtifactReader, newest_first
 from owlclaw_ray.tools.artifacts import ArtifactFolder
 
@@ -201,6 +201,20 @@ class ObjectArtifacts(ArtifactHome):
                 self._ask(partial(self._system.rm_file, path))
                 removed += is_artifact
         return removed
+
+    @override
+    def remove_tenant(self, tenant: TenantId) -> int:
+        found = self._files_of(tenant)
+        for path in found:
+            self._ask(partial(self._system.rm_file, path))
+        return len(found)
+
+    @override
+    def files_of(self, tenant: TenantId) -> int:
+        return len(self._files_of(tenant))
+
+    def _files_of(self, tenant: TenantId) -> Mapping[str, Mapping[str, Any]]:
+        return self._ask(lambda: self._found(f"{self._agents}/{tenant_folder(tenant)}"))
 
     def _artifacts(self, folder: str) -> Iterator[tuple[str, StoredArtifact]]:
         """Yield the artifacts below a folder, with their paths."""

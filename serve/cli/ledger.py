@@ -108,6 +108,10 @@ def verify(
             dir_okay=False,
         ),
     ] = None,
+    tenant: Annotated[
+        str | None,
+        typer.Option("--tenant", help="Of this tenant, a deleted one too; for operators.", show_default="one's own"),
+    ] = None,
     url: UrlOption = None,
     folder: FolderOption = HERE,
     as_json: JsonOption = False,
@@ -120,7 +124,7 @@ def verify(
     """
     noted = () if since is None else _noted(since)
     with ledger_source(url, folder) as source:
-        verification = source.verify(noted)
+        verification = source.verify(noted, tenant)
     if as_json:
         print_json(verification)
     else:

@@ -44,8 +44,8 @@ class LedgerSource(Protocol):
         """Return the heads of all chains."""
         ...
 
-    def verify(self, since: Sequence[wire.LedgerHead]) -> wire.LedgerVerification:
-        """Verify all chains, record by record, and compare them with the saved heads and these ones."""
+    def verify(self, since: Sequence[wire.LedgerHead], tenant: str | None) -> wire.LedgerVerification:
+        """Verify all chains, record by record, and compare them with the saved heads and these ones. None: of one's own tenant."""
         ...
 
 
@@ -109,8 +109,8 @@ class ServerLedger(LedgerSource):
         return self._client.ledger_heads()
 
     @override
-    def verify(self, since: Sequence[wire.LedgerHead]) -> wire.LedgerVerification:
-        return self._client.verify_ledger(since=since)
+    def verify(self, since: Sequence[wire.LedgerHead], tenant: str | None) -> wire.LedgerVerification:
+        return self._client.verify_ledger(since=since, tenant=tenant)
 
 
 class StoreLedger(LedgerSource):
@@ -149,15 +149,16 @@ class StoreLedger(LedgerSource):
         return heads_body(DEFAULT_TENANT, chains, SystemClock().now())["heads"]
 
     @override
-    def verify(self, since: Sequence[wire.LedgerHead]) -> wire.LedgerVerification:
+    def verify(self, since: Sequence[wire.LedgerHead], tenant: str | None) -> wire.LedgerVerification:
         import msgspec
 
         from owlclaw_ray.domain.ledger import NotedHead, NotedHeads
-        from owlclaw_ray.ids import DEFAULT_TENANT
+        from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
         from owlclaw_ray.ledger.chain_heads import ChainHeadFolder
         from owlclaw_ray.runtime.api import verified_ledger
         from serve.representations import verification_body
 
         noted = ChainHeadFolder(self._data_dir).load()
         heads = NotedHeads((*noted.heads, *msgspec.convert(since, list[NotedHead])), noted.problems)
-        return verification_body(self._runner.run(verified_ledger(self._store, DEFAULT_TENANT, heads)))
+        of = DEFAULT_TENANT if tenant is None else TenantId(tenant)
+        return verification_body(self._runner.run(verified_ledger(self._store, of, heads)))

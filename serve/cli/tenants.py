@@ -1,15 +1,19 @@
-"""`owlclaw tenants create | list | show | update | suspend | resume`: who shares the runtime."""
+"""`owlclaw tenants create | list | show | update | suspend | resume | export | delete`: who shares the runtime."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Annotated, cast
 
 import typer
 
 from owlclaw_ray import wire
+from owlclaw_ray.counting import counted
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
+from serve.cli.ledger_files import whole_file
 from serve.cli.listings import LimitOption
-from serve.cli.output import print_json, table, when
+from serve.cli.output import console, plain, print_json, table, when
 
 TenantArgument = Annotated[str, typer.Argument(help="The tenant's id.", metavar="TENANT")]
 NameOption = Annotated[str | None, typer.Option("--name", help="Its name, for people.")]
@@ -30,13 +34,15 @@ QuotasOption = Annotated[
 
 def register(cli: typer.Typer) -> None:
     """Add the commands."""
-    tenants = typer.Typer(name="tenants", help="Make, see and suspend tenants.", no_args_is_help=True)
+    tenants = typer.Typer(name="tenants", help="Make, see, suspend, export and delete tenants.", no_args_is_help=True)
     tenants.command()(create)
     tenants.command("list")(list_tenants)
     tenants.command()(show)
     tenants.command()(update)
     tenants.command()(suspend)
     tenants.command()(resume)
+    tenants.command()(export)
+    tenants.command()(delete)
     cli.add_typer(tenants)
 
 
@@ -81,7 +87,9 @@ def show(
     with connect(url, folder) as client:
         found = client.tenant(tenant)
     _print(found, as_json=as_json)
-    if not as_json:
+    if found["deletion"] is not None and not as_json:
+        _print_deletion(found["deletion"])
+    elif not as_json:
         table(("QUOTA", "USED", "OF"), _limits(found), empty="it has no quotas")
 
 
@@ -123,6 +131,62 @@ def resume(
     """Let a suspended tenant in again."""
     with connect(url, folder) as client:
         _print(client.update_tenant(tenant, {"status": "active"}), as_json=as_json)
+
+
+def export(
+    tenant: TenantArgument,
+    target: Annotated[Path, typer.Option("--to", help="The file, of lines of JSON.", dir_okay=False)],
+    *,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+) -> None:
+    """Write everything that a tenant has to a file: it is complete, or not written at all. No values of secrets are in it."""
+    if not target.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {target.absolute().parent}", param_hint="--to")
+    with connect(url, folder) as client, whole_file(target) as file:
+        lines = 0
+        for lines, line in enumerate(client.export_tenant(tenant), 1):  # noqa: B007 - the number of the last one
+            file.write(line)
+    console().print(f"{target}: {counted(lines, 'line')}", soft_wrap=True)
+
+
+def delete(
+    tenant: TenantArgument,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for the tenant's id once more.")] = False,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete a suspended tenant, and everything of it but its ledger. There is no way back; export it first."""
+    if not yes:
+        if not is_terminal():
+            raise typer.BadParameter("say --yes where nobody can be asked", param_hint="--yes")
+        if typer.prompt(f"everything of {tenant} will be gone; its id, to confirm", err=True) != tenant:
+            raise typer.BadParameter("that is another id: nothing was deleted", param_hint="TENANT")
+    with connect(url, folder) as client:
+        found = client.delete_tenant(tenant)
+    _print(found, as_json=as_json)
+    if not as_json and found["status"] == "deleting":
+        typer.echo(f"it goes on by itself; how far it is: owlclaw tenants show {tenant}")
+
+
+def is_terminal() -> bool:
+    """Return whether somebody can be asked."""
+    return sys.stdin.isatty()
+
+
+def _print_deletion(deletion: wire.TenantDeletion) -> None:
+    typer.echo(f"deletion requested by {plain(deletion['by'])}, {when(deletion['requested_at'])}")
+    rows = [(name, f"{number:,}", f"{deletion['left'].get(name, 0):,}") for name, number in deletion["removed"].items()]
+    rows += [(name, "0", f"{number:,}") for name, number in deletion["left"].items() if name not in deletion["removed"]]
+    table(("OF", "REMOVED", "LEFT"), rows, empty="nothing was removed yet")
+    if deletion["unreached"]:
+        typer.echo(f"not reached: {', '.join(deletion['unreached'])}")
+    if deletion["deleted_at"] is not None:
+        typer.echo(f"nothing is left, its ledger is sealed: {when(deletion['deleted_at'])}")
+    elif deletion["checked_at"] is not None:
+        typer.echo(f"what is left was looked for: {when(deletion['checked_at'])}")
 
 
 def _quotas(said: list[str] | None) -> wire.QuotaChange:

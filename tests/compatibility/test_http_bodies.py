@@ -38,7 +38,7 @@ from owlclaw_ray.domain.schedule import (
 from owlclaw_ray.domain.score import Judgement, Score
 from owlclaw_ray.domain.secret import Secret
 from owlclaw_ray.domain.skill import Skill
-from owlclaw_ray.domain.tenant import Tenant
+from owlclaw_ray.domain.tenant import Deletion, Tenant, TenantStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus, Mapping, SignatureForm, WebhookSource
 from owlclaw_ray.errors import Problem
@@ -332,6 +332,16 @@ SAMPLES: dict[str, Callable[[], Any]] = {
     "quotas": lambda: bodies.quotas_body(Quotas(open_runs=500)),
     "quota_use": lambda: bodies.quota_use_body(QuotaUse(open_runs=17)),
     "tenant": lambda: bodies.tenant_body(Tenant(TenantId("acme"), "Acme", AT, "system:local", weight=3)),
+    "deleted tenant": lambda: bodies.tenant_body(
+        Tenant(
+            TenantId("acme"),
+            "Acme",
+            AT,
+            "system:local",
+            TenantStatus.DELETED,
+            deletion=Deletion("key:4fT0aQ1z (ci)", AT, {"runs": 3}, AT, {}, ("node-b",), AT),
+        )
+    ),
     "nodes": lambda: bodies.nodes_body(CLUSTER),
     "heads": lambda: bodies.heads_body(TENANT, [LedgerChain("keeper@host", 1042, "04ab")], AT),
 }

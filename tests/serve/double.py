@@ -75,6 +75,7 @@ from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.ledger.redaction import Redactor, TenantRedactors
 from owlclaw_ray.runs.submissions import Submission
 from owlclaw_ray.runtime.api import AgentView, Health, LedgerVerification, Runtime, TriggerRequest
+from owlclaw_ray.runtime.tenant_export import TenantExport
 from owlclaw_ray.schedules.api import Alarm
 from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.timetable import Timetable
@@ -123,6 +124,22 @@ class DefinitionsOfDouble:
         if name == "broken":
             raise DefinitionError([BROKEN])
         return AgentDefinition(name, "1", "", "", "", "", ModelChoice(("test",)), Limits(active_schedules=3))
+
+
+class NothingOfTenants:
+    """Stands in for the memories and the artifacts of an export: there are none."""
+
+    def agents_of(self, tenant: TenantId) -> Sequence[AgentRef]:
+        return ()
+
+    def text(self, agent: AgentRef) -> bytes:
+        return b""
+
+    def archive_text(self, agent: AgentRef) -> bytes:
+        return b""
+
+    def listing(self, agent: AgentRef, limit: int) -> Sequence[StoredArtifact]:
+        return ()
 
 
 class Signals:
@@ -364,6 +381,15 @@ class MemoryRuntime(Runtime):
         self.authenticator = Authenticator(self.schedules, clock, self._ids)
         self.keys = AccessKeys(self.schedules, clock, self._ids, made=self.authenticator.close)
         self.tenants = Tenants(self.schedules, clock, self._ids, made=self.authenticator.close)
+        nothing = NothingOfTenants()
+        self.tenant_export = TenantExport(
+            tenants=self.tenants,
+            store=self.schedules,
+            memories=nothing,
+            artifacts=nothing,
+            definitions=DefinitionsOfDouble(),
+            clock=clock,
+        )
         self._stored = {(AgentRef.parse("assistant"), ARTIFACT.artifact_id): ARTIFACT}
         self.reloaded: list[AgentRef] = []
         self.refusal: OwlClawError | None = None

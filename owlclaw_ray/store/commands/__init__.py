@@ -128,6 +128,15 @@ from owlclaw_ray.store.commands.schedules import (
 )
 from owlclaw_ray.store.commands.secrets import DeleteSecret, PutSecret, ReplaceCiphertext, SecretsChanged
 from owlclaw_ray.store.commands.tasks import PutTask, TaskChanged, TaskStored
+from owlclaw_ray.store.commands.tenants import (
+    EndRun,
+    RemoveTenantRows,
+    RunIsOver,
+    SealTenant,
+    TenantLeft,
+    TenantRowsRemoved,
+    TenantSealed,
+)
 from owlclaw_ray.store.commands.trace_export import ExportNoted, NoteExported
 from owlclaw_ray.store.commands.webhooks import (
     CallbackChanged,
@@ -181,6 +190,9 @@ Command: TypeAlias = (
     | PutKey
     | NoteKeyUse
     | PutTenant
+    | EndRun
+    | RemoveTenantRows
+    | SealTenant
     | PutSecret
     | ReplaceCiphertext
     | DeleteSecret
@@ -207,6 +219,10 @@ Outcome: TypeAlias = (
     | KeyUseNoted
     | TenantStored
     | TenantChanged
+    | RunIsOver
+    | TenantRowsRemoved
+    | TenantSealed
+    | TenantLeft
     | RunClaimed
     | NothingQueued
     | StaleEpoch
@@ -295,6 +311,7 @@ __all__ = [
     "DeleteSecret",
     "DeliveryStored",
     "DocumentChange",
+    "EndRun",
     "ExpireApproval",
     "ExportNoted",
     "FinishRun",
@@ -345,6 +362,7 @@ __all__ = [
     "ReleaseAgent",
     "ReleaseLease",
     "Released",
+    "RemoveTenantRows",
     "ReplaceCiphertext",
     "ReserveBudget",
     "ResumeSchedule",
@@ -353,6 +371,7 @@ __all__ = [
     "RunClaimed",
     "RunEnded",
     "RunFinished",
+    "RunIsOver",
     "RunReleased",
     "RunWaiting",
     "ScheduleCancelled",
@@ -360,6 +379,7 @@ __all__ = [
     "ScheduleClosed",
     "ScheduleCreated",
     "ScheduleFired",
+    "SealTenant",
     "SecretsChanged",
     "SettleBudget",
     "StaleEpoch",
@@ -367,6 +387,9 @@ __all__ = [
     "TaskChanged",
     "TaskStored",
     "TenantChanged",
+    "TenantLeft",
+    "TenantRowsRemoved",
+    "TenantSealed",
     "TenantStored",
     "TooManySchedules",
     "WebhooksForgotten",

@@ -37,12 +37,14 @@ from owlclaw_ray.store.sql import (
     schedules,
     secrets,
     submission,
+    tenants,
     trace_export,
     waits,
     webhooks,
 )
 from owlclaw_ray.store.sql.answers import (
     ActivateAnswer,
+    Answer,
     BatchTexts,
     CancelAnswer,
     ClaimAnswer,
@@ -50,7 +52,7 @@ from owlclaw_ray.store.sql.answers import (
     LateAnswer,
     named_blobs,
 )
-from owlclaw_ray.store.sql.codec import load, load_trigger
+from owlclaw_ray.store.sql.codec import blob_key, digest_of, load, load_trigger
 from owlclaw_ray.store.sql.command_registry import apply, needs_of
 from owlclaw_ray.store.sql.dialects import Dialect
 from owlclaw_ray.store.sql.failures import FailureAction, explain, failure_of
@@ -58,6 +60,7 @@ from owlclaw_ray.store.sql.loader import Loader
 from owlclaw_ray.store.sql.quotas import admitted, count_anew
 from owlclaw_ray.store.sql.row_codecs import ENTRY_COLUMNS, entry_of
 from owlclaw_ray.store.sql.schema import blobs, journal, payload_left, runs, small_payload
+from owlclaw_ray.store.sql.tenant_fence import TenantFence
 from owlclaw_ray.store.sql.working_set import RowChange
 from owlclaw_ray.store.sql.writer import Writer
 
@@ -75,6 +78,7 @@ _SUBJECTS = (
     schedules,
     secrets,
     submission,
+    tenants,
     trace_export,
     waits,
     webhooks,
@@ -90,7 +94,7 @@ class Applier:
         self, dialect: Dialect, engine_dialect: EngineDialect, writer: str, redactors: TenantRedactors, cluster: str
     ) -> None:
         self._dialect, self._ids = dialect, dialect.ids
-        self._loader = Loader(dialect, cluster)
+        self._loader, self._fence = Loader(dialect, cluster), TenantFence(dialect)
         self._registered: set[str] = set()
         self._grown: set[str] = set()
         self._changed_schedules: set[str] = set()
@@ -114,9 +118,14 @@ class Applier:
         self._registered, self._grown, self._changed_schedules = set(), set(), set()
 
     def _apply(self, connection: Connection, commands: Sequence[Command]) -> list[Outcome]:
-        needs = needs_of(commands)
+        refusals, locked = self._fence.close_off(connection, commands)
+        refused: dict[int, Answer] = {**refusals}
+        taken = [command for place, command in enumerate(commands) if place not in refused] if refused else commands
+        needs = needs_of(taken)
+        needs.locked = locked
         store = self._loader.load(connection, needs)
-        answers = [apply(store, command) for command in commands]
+        applied = iter([apply(store, command) for command in taken])
+        answers = [refused[place] if place in refused else next(applied) for place in range(len(commands))]
         store.remove(RowChange.REMOVED_AGENT, store.new_agents)
         self._writer.write(connection, store)
         for tenant in store.changes[RowChange.TENANT].values():
@@ -187,10 +196,16 @@ class Applier:
         if claimed:
             for row in connection.execute(self._journals, {"ids": self._ids(claimed)}):
                 journals[row.run_id].append(entry_of(row))
-        hashes = {digest for entries in journals.values() for digest in named_blobs(entries)}
+        owners = {answer.run.run_id: answer.run.agent.tenant for answer in late}
+        keys = {
+            blob_key(owners[RunId(run_id)], digest)
+            for run_id, entries in journals.items()
+            for digest in named_blobs(entries)
+        }
         texts: dict[str, str] = {}
-        if hashes:
-            texts = {row[0]: load(row[1]) for row in connection.execute(self._blobs, {"ids": self._ids(hashes)})}
+        if keys:
+            found = connection.execute(self._blobs, {"ids": self._ids(keys)})
+            texts = {digest_of(row[0]): load(row[1]) for row in found}
         return BatchTexts(triggers, left, journals, texts)
 
 

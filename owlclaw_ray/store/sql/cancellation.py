@@ -21,7 +21,7 @@ def _need_run(needs: RowNeeds, command: CancelRun) -> None:
     needs.runs.add(command.run_id)
     needs.cancelled.add(command.run_id)
     needs.finished.add(command.run_id)
-    needs.records.add((command.run_id, _end_record_id(command.run_id)))
+    needs.records.add((command.run_id, end_record_id(command.run_id)))
 
 
 @applies(CancelRun, needs=_need_run)
@@ -38,7 +38,7 @@ def cancel_run(store: WorkingSet, command: CancelRun) -> CancelOutcome | CancelA
 def ask_to_end(store: WorkingSet, run: RunRow, at: int) -> None:
     """End a run that is queued; have any other that is not over end soon, without what it waits for."""
     if run.status is RunStatus.QUEUED:
-        _end_queued(store, run, at)
+        _end_cancelled(store, run, at)
         store.run_over(run, at)
     elif not run.status.final and not run.cancel_requested:
         run.cancel_requested = True
@@ -47,20 +47,33 @@ def ask_to_end(store: WorkingSet, run: RunRow, at: int) -> None:
         withdraw(store, run, at)
 
 
-def _end_queued(store: WorkingSet, run: RunRow, at: int) -> None:
-    result = RunResult(RunStatus.CANCELLED)
+def end_at_once(store: WorkingSet, run: RunRow, at: int) -> None:
+    """End a run that is not over, whoever executes it: the epoch that its agent has from now on refuses whatever they still store."""
+    agent = store.agents[run.agent]
+    agent.epoch, agent.activation_id = agent.epoch + 1, None
+    store.changed_agent(agent)
+    if run.status is RunStatus.WAITING:
+        withdraw(store, run, at)
+    if agent.running is run:
+        agent.running = None
+    _end_cancelled(store, run, at)
+
+
+def _end_cancelled(store: WorkingSet, run: RunRow, at: int) -> None:
+    result, was_queued = RunResult(RunStatus.CANCELLED), run.status is RunStatus.QUEUED
     data = run_finished(result)
     store.note(run, EntryKind.RUN_FINISHED, at, data)
     run.status, run.finished_at, run.cancel_requested = RunStatus.CANCELLED, at, True
     run.result = dump(result)
     store.changed_run(run)
-    store.agents[run.agent].leave(run)
+    if was_queued:
+        store.agents[run.agent].leave(run)
     leave(store, run)
-    agent, record_id, run_id = agent_of(run.agent), RecordId(_end_record_id(run.run_id)), RunId(run.run_id)
+    agent, record_id, run_id = agent_of(run.agent), RecordId(end_record_id(run.run_id)), RunId(run.run_id)
     kind, moment = LedgerKind.RUN, from_micros(at)
     store.record((LedgerRecord(record_id, agent.tenant, agent.agent_id, run_id, kind, moment, data),))
 
 
-def _end_record_id(run_id: str) -> str:
+def end_record_id(run_id: str) -> str:
     """Return the id of the ledger record that tells a run's end, the same that the engine gives it."""
     return derived_id("rec", run_id, "run", "end")

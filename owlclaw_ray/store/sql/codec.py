@@ -17,7 +17,7 @@ from owlclaw_ray.domain.json import LARGE, JsonText, JsonValue
 from owlclaw_ray.domain.lineage import Lineage
 from owlclaw_ray.domain.run import RunResult
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.ids import AgentId, TenantId
+from owlclaw_ray.ids import DEFAULT_TENANT, AgentId, TenantId
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -73,6 +73,22 @@ def agent_of(key: str) -> AgentRef:
 def tenant_key(tenant: TenantId, key: str) -> str:
     """Return a tenant's key (an Idempotency-Key, an agent's id) as one text, of which no two tenants have the same."""
     return f"{quote(tenant, safe='')}/{key}"
+
+
+def tenant_range(tenant: TenantId) -> tuple[str, str]:
+    """Return where the texts of `tenant_key` and `agent_key` begin that are a tenant's, and where they end: before the second."""
+    first = tenant_key(tenant, "")
+    return first, first[:-1] + chr(ord(first[-1]) + 1)
+
+
+def blob_key(tenant: TenantId, digest: str) -> str:
+    """Return under which key the text of that hash is kept for a tenant: no two tenants share one, so that each can be removed."""
+    return digest if tenant == DEFAULT_TENANT else tenant_key(tenant, digest)
+
+
+def digest_of(blob: str) -> str:
+    """Return the hash in a key of `blob_key`."""
+    return blob.rpartition("/")[2]
 
 
 def dump_trigger(trigger: Trigger) -> tuple[str, str]:

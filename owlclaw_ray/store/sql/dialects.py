@@ -112,8 +112,14 @@ class Dialect(Protocol):
         """Keep others from using these Idempotency-Keys until the end of the transaction."""
         ...
 
-    def lock_tenants(self, connection: Connection, tenants: Iterable[str], *, alone: bool) -> None:
-        """Keep others from changing these tenants until the end of the transaction; if `alone`, from sharing this lock, too."""
+    def lock_tenants(self, connection: Connection, written: Iterable[str], changed: Iterable[str]) -> None:
+        """Until the end of the transaction, have those who change the status of the tenants `written` wait, and those who write for the
+        tenants `changed`, too.
+        """
+        ...
+
+    def owner_of(self, account: ColumnElement[str]) -> ColumnElement[str]:
+        """Return what follows the first `@` in the name of an account."""
         ...
 
 
@@ -204,8 +210,12 @@ class Sqlite:
     def lock_keys(self, connection: Connection, keys: Iterable[str]) -> None:
         """As in Dialect: nobody else writes anyway."""
 
-    def lock_tenants(self, connection: Connection, tenants: Iterable[str], *, alone: bool) -> None:
+    def lock_tenants(self, connection: Connection, written: Iterable[str], changed: Iterable[str]) -> None:
         """As in Dialect: nobody else writes anyway."""
+
+    def owner_of(self, account: ColumnElement[str]) -> ColumnElement[str]:
+        """As in Dialect."""
+        return func.substr(account, func.instr(account, "@") + 1, type_=Text)
 
     def _each(self, parameter: str) -> Any:
         return func.json_each(bindparam(parameter, type_=Text)).table_valued("value")
@@ -294,18 +304,24 @@ class Postgresql:
 
     def lock_keys(self, connection: Connection, keys: Iterable[str]) -> None:
         """As in Dialect: by advisory locks, in the order of their numbers."""
-        connection.execute(_LOCK_KEYS, {"numbers": _lock_numbers(keys)})
+        connection.execute(_LOCK, {"numbers": _numbers(keys)})
 
-    def lock_tenants(self, connection: Connection, tenants: Iterable[str], *, alone: bool) -> None:
+    def lock_tenants(self, connection: Connection, written: Iterable[str], changed: Iterable[str]) -> None:
         """As in Dialect: by advisory locks, for which everybody waits in turn: a stream of those who share one does not hold up who
         wants it alone.
         """
-        statement = _LOCK_TENANTS if alone else _SHARE_TENANTS
-        connection.execute(statement, {"numbers": _lock_numbers(f"tenant {tenant}" for tenant in tenants)})
+        for lock, names in ((_LOCK_SHARED, written), (_LOCK, changed)):
+            numbers = _numbers(f"tenant {name}" for name in names)
+            if numbers:
+                connection.execute(lock, {"numbers": numbers})
+
+    def owner_of(self, account: ColumnElement[str]) -> ColumnElement[str]:
+        """As in Dialect."""
+        return func.substr(account, func.strpos(account, "@") + 1, type_=Text)
 
 
-def _lock_numbers(names: Iterable[str]) -> list[int]:
-    return sorted({int.from_bytes(sha256(name.encode()).digest()[:8], signed=True) for name in names})
+def _numbers(keys: Iterable[str]) -> list[int]:
+    return sorted({int.from_bytes(sha256(key.encode()).digest()[:8], signed=True) for key in keys})
 
 
 def _hosts() -> CTE:
@@ -343,16 +359,16 @@ _LAST_SEQ = select(func.max(runs.c.seq))
 _NEXT_SEQS = select(runs_seq.next_value()).select_from(
     func.generate_series(1, bindparam("number", type_=BigInteger)).table_valued("n")
 )
-_LOCK_NUMBERS = (
-    func.unnest(bindparam("numbers", type_=postgresql.ARRAY(BigInteger)))
-    .table_valued(column("number", BigInteger))
-    .render_derived()
-)
-_LOCK_KEYS = select(func.pg_advisory_xact_lock(column("number", BigInteger))).select_from(_LOCK_NUMBERS)
-_LOCK_TENANTS = _LOCK_KEYS
-_SHARE_TENANTS = select(func.pg_advisory_xact_lock_shared(column("number", BigInteger))).select_from(_LOCK_NUMBERS)
 
 
+def _locking(function: Any) -> Select[Any]:
+    numbers = func.unnest(bindparam("numbers", type_=postgresql.ARRAY(BigInteger)))
+    return select(function(column("number", BigInteger))).select_from(
+        numbers.table_valued(column("number", BigInteger)).render_derived()
+    )
+
+
+_LOCK, _LOCK_SHARED = _locking(func.pg_advisory_xact_lock), _locking(func.pg_advisory_xact_lock_shared)
 SQLITE, POSTGRESQL = Sqlite(), Postgresql()
 DIALECTS: tuple[Dialect, ...] = (SQLITE, POSTGRESQL)
 

@@ -48,7 +48,34 @@ ON_POSTGRESQL = {
     ("ledger_heads_move_on", "ledger_heads"): "BEFORE UPDATE ON ledger_heads FOR EACH ROW WHEN "
     f"({_TURNED_BACK}) {_REFUSE}",
 }
-_FUNCTION = "owlclaw_refuse_ledger_change"
+_SEALED_MESSAGE = "the ledger is append-only: the chains of a deleted tenant are sealed"
+_IS_SEALED = "EXISTS (SELECT 1 FROM tenants WHERE tenant = NEW.tenant AND status = 'deleted')"
+SEALING_ON_SQLITE = {
+    f"ledger_heads_sealed_{event}": f"BEFORE {event.upper()} ON ledger_heads WHEN {_IS_SEALED}"
+    f" BEGIN SELECT RAISE(ABORT, '{_SEALED_MESSAGE}'); END"
+    for event in ("insert", "update")
+}
+"""Revision 0026 makes these. Every commit that adds records moves the end of their chain: none can be added without it, unless
+`verify` finds it.
+"""
+_SEALED_BODY = f"""
+BEGIN
+    IF {_IS_SEALED} THEN
+        RAISE EXCEPTION '{_SEALED_MESSAGE}' USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NEW;
+END
+"""
+SEALING = (
+    f"CREATE OR REPLACE FUNCTION owlclaw_refuse_sealed_chain() RETURNS trigger LANGUAGE plpgsql AS $${_SEALED_BODY}$$"
+)
+SEALING_ON_POSTGRESQL = {
+    ("ledger_heads_sealed", "ledger_heads"): "BEFORE INSERT OR UPDATE ON ledger_heads FOR EACH ROW "
+    "EXECUTE FUNCTION owlclaw_refuse_sealed_chain()",
+}
+_SQLITE = {**ON_SQLITE, **SEALING_ON_SQLITE}
+_POSTGRESQL = {**ON_POSTGRESQL, **SEALING_ON_POSTGRESQL}
+_FUNCTIONS = {"owlclaw_refuse_ledger_change": _BODY, "owlclaw_refuse_sealed_chain": _SEALED_BODY}
 _ADDED = re.compile(r"""[()"]|::(?:text|character varying)""")
 _EVENTS = re.compile(r"(?<= before )[a-z ]+?(?= on )")
 _logger = logging.getLogger(__name__)
@@ -61,15 +88,17 @@ def missing_guards(connection: Connection) -> list[str]:
             row.name: row.sql
             for row in connection.execute(text("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"))
         }
-        return [name for name, body in ON_SQLITE.items() if found.get(name) != f"CREATE TRIGGER {name} {body}"]
+        return [name for name, body in _SQLITE.items() if found.get(name) != f"CREATE TRIGGER {name} {body}"]
     enabled = {_plain(definition) for definition in connection.execute(text(_ENABLED)).scalars()}
-    bodies = connection.execute(
-        text("SELECT prosrc FROM pg_proc WHERE oid = to_regproc(:name)"), {"name": _FUNCTION}
-    ).scalars()
-    lost = [] if list(bodies) == [_BODY] else [_FUNCTION]
+    source = text("SELECT prosrc FROM pg_proc WHERE oid = to_regproc(:name)")
+    lost = [
+        name
+        for name, body in _FUNCTIONS.items()
+        if connection.execute(source, {"name": name}).scalars().all() != [body]
+    ]
     return [
         *lost,
-        *(name for (name, _), body in ON_POSTGRESQL.items() if _plain(f"CREATE TRIGGER {name} {body}") not in enabled),
+        *(name for (name, _), body in _POSTGRESQL.items() if _plain(f"CREATE TRIGGER {name} {body}") not in enabled),
     ]
 
 
@@ -113,10 +142,11 @@ def _make(connection: Connection, names: list[str]) -> None:
     if connection.dialect.name == "sqlite":
         for name in names:
             connection.execute(text(f"DROP TRIGGER IF EXISTS {name}"))
-            connection.execute(text(f"CREATE TRIGGER {name} {ON_SQLITE[name]}"))
+            connection.execute(text(f"CREATE TRIGGER {name} {_SQLITE[name]}"))
         return
     connection.execute(text(REFUSING))
-    for (name, table), body in ON_POSTGRESQL.items():
+    connection.execute(text(SEALING))
+    for (name, table), body in _POSTGRESQL.items():
         if name in names:
             connection.execute(text(f"DROP TRIGGER IF EXISTS {name} ON {table}"))
             connection.execute(text(f"CREATE TRIGGER {name} {body}"))

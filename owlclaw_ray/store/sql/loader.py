@@ -22,6 +22,7 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tenant import TenantStatus
 from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 from owlclaw_ray.store.commands import ClusterLease
+from owlclaw_ray.store.queries import LedgerChain
 from owlclaw_ray.store.sql.codec import agent_key, agent_of, dump, from_micros, load, optional_micros
 from owlclaw_ray.store.sql.dialects import Dialect
 from owlclaw_ray.store.sql.quotas import accounts_in_use
@@ -55,6 +56,7 @@ from owlclaw_ray.store.sql.schema import (
     idempotency_keys,
     journal,
     ledger,
+    ledger_heads,
     memories,
     mergeable_run,
     open_schedule,
@@ -69,6 +71,7 @@ from owlclaw_ray.store.sql.schema import (
     ticks,
     webhook_deliveries,
 )
+from owlclaw_ray.store.sql.tenant_rows import remove_rows, rows_left
 from owlclaw_ray.store.sql.working_set import (
     LEASE_ROW,
     AccountRow,
@@ -242,8 +245,7 @@ class Loader:
         store.nodes = {each.node_id: each for each in map(NODES.fact, nodes)}
         concerned = self._agents_concerned(connection, needs)
         counted = {agent_of(key).tenant for key in needs.counts} - {DEFAULT_TENANT}
-        if counted or needs.tenants:
-            self._dialect.lock_tenants(connection, counted | needs.tenants, alone=bool(needs.tenants))
+        self._dialect.lock_tenants(connection, counted - needs.tenants - needs.locked, needs.tenants - needs.locked)
         store.tenants = {each.tenant: each for each in map(TENANTS.fact, rows(self._tenants, needs.tenants))}
         store.access_keys = {each.key_id: each for each in map(KEYS.fact, rows(self._access_keys, needs.access_keys))}
         self._load_terms(connection, counted, store)
@@ -277,7 +279,23 @@ class Loader:
             store.records.update((row[0], row[1]) for row in found)
         if needs.submissions:
             store.free_seqs = deque(self._dialect.next_seqs(connection, needs.submissions))
+        for tenant in sorted(needs.emptied | needs.seals):
+            self._look_at_deleted(connection, needs, store, tenant)
         return store
+
+    def _look_at_deleted(self, connection: Connection, needs: RowNeeds, store: WorkingSet, tenant: TenantId) -> None:
+        """Remove some rows of a tenant that is being deleted, and count what is left where its ledger is to be sealed."""
+        found = store.tenants.get(tenant)
+        if found is None or found.status is not TenantStatus.DELETING:
+            return
+        if tenant in needs.emptied:
+            store.removed[tenant] = remove_rows(connection, tenant)
+        if tenant in needs.seals:
+            store.left[tenant] = rows_left(connection, tenant)
+            ends = select(ledger_heads).where(ledger_heads.c.tenant == tenant).order_by(ledger_heads.c.writer)
+            store.chain_ends[tenant] = [
+                LedgerChain(row.writer, row.position, row.hash) for row in connection.execute(ends)
+            ]
 
     def serve_node(self, node_id: str, generation: int) -> None:
         """Have working sets say whether the node holds its row as this generation."""
@@ -360,7 +378,7 @@ class Loader:
 
     def _load_terms(self, connection: Connection, tenants_: Collection[str], store: WorkingSet) -> None:
         for tenant, status, written in self._rows(connection, self._terms, tenants_):
-            if status == TenantStatus.SUSPENDED.value:
+            if status != TenantStatus.ACTIVE.value:
                 store.suspended.add(tenant)
             store.quotas[tenant] = convert(load(written), Quotas)
 

@@ -286,7 +286,7 @@ def _read_agent_page(connection: Connection, query: AgentPage) -> Sequence[Agent
     return [_agent(row) for row in connection.execute(found)]
 
 
-_suspended = select(tenants.c.tenant).where(tenants.c.status == TenantStatus.SUSPENDED.value)
+_suspended = select(tenants.c.tenant).where(tenants.c.status != TenantStatus.ACTIVE.value)
 
 
 @reads(AgentsWithWork)

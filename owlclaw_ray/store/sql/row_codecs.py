@@ -123,7 +123,9 @@ class RowCodec(Generic[_T]):
 
 SCHEDULES = RowCodec(Schedule, schedules, rest="rule")
 KEYS = RowCodec(AccessKey, access_keys, json=("scopes", "patterns"))
-TENANTS = RowCodec(Tenant, tenants, json=("quotas",), derived={"quotas": lambda tenant: dump(tenant.quotas.given)})
+TENANTS = RowCodec(
+    Tenant, tenants, json=("quotas", "deletion"), derived={"quotas": lambda tenant: dump(tenant.quotas.given)}
+)
 NODES = RowCodec(ClusterNode, cluster_nodes, json=("details",))
 TICKS = RowCodec(Tick, ticks, json=("reason",))
 TASKS = RowCodec(Task, tasks, owner="owner", rest="data")

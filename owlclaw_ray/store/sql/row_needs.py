@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import BudgetWindow
 from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.store.sql.codec import agent_key, to_micros
 
 
@@ -71,6 +72,12 @@ class RowNeeds(Struct):
     """To lock."""
     tenants: set[str] = field(default_factory=set)
     """To lock."""
+    locked: set[TenantId] = field(default_factory=set)
+    """Tenants that are locked already."""
+    emptied: set[TenantId] = field(default_factory=set)
+    """Tenants that are being deleted, of which some rows are to be removed."""
+    seals: set[TenantId] = field(default_factory=set)
+    """Tenants that are being deleted, whose ledgers are to be sealed if no rows are left."""
     records: set[tuple[str, str]] = field(default_factory=set)
     """Ledger records, each by its run and its own id."""
 

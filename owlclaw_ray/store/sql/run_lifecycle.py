@@ -233,7 +233,7 @@ def store_facts(
     """Store the facts that a command brings: entries of the run's journal, ledger records, and the texts that they name."""
     store.append(run, command.entries)
     store.record(command.ledger)
-    store.keep(command.blobs)
+    store.keep(run.tenant, command.blobs)
 
 
 def appended(run: RunRow) -> Appended:

@@ -111,6 +111,7 @@ blobs = Table(
     Column("hash", NAME, primary_key=True),
     Column("content", Text, nullable=False),
 )
+"""Texts that journals name by their hashes, each tenant's apart: see `codec.blob_key`."""
 
 ledger = Table(
     "ledger",
@@ -428,6 +429,7 @@ tenants = Table(
     Column("status", Text, nullable=False),
     Column("weight", BigInteger, nullable=False),
     Column("quotas", Text, nullable=False, server_default="{}"),
+    Column("deletion", Text),
 )
 """The tenants, but for the default one as long as nothing was said of it."""
 

@@ -32,9 +32,11 @@ from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.store.commands import ClusterLease, ClusterNode, NodeState
+from owlclaw_ray.store.queries import LedgerChain
 from owlclaw_ray.store.sql.codec import (
     agent_key,
     agent_of,
+    blob_key,
     dump,
     from_micros,
     load,
@@ -79,7 +81,7 @@ class RunRow(Struct, eq=False):
     recorded_calls: int | None = None
 
     @property
-    def tenant(self) -> str:
+    def tenant(self) -> TenantId:
         """The tenant of its agent."""
         return agent_of(self.agent).tenant
 
@@ -305,6 +307,12 @@ class WorkingSet(Struct):
     """Those that commands name."""
     suspended: set[str] = field(default_factory=set)
     """Tenants of runs that are submitted or claimed, those that are suspended."""
+    removed: dict[TenantId, Mapping[str, int]] = field(default_factory=dict)
+    """How many rows of each table this batch removed of tenants that are being deleted."""
+    left: dict[TenantId, Mapping[str, int]] = field(default_factory=dict)
+    """How many rows of each table are left of tenants whose ledgers are to be sealed."""
+    chain_ends: dict[TenantId, Sequence[LedgerChain]] = field(default_factory=dict)
+    """The ends of the ledger chains of those tenants."""
     quotas: dict[str, Quotas] = field(default_factory=dict)
     """Of the tenants whose agents commands begin, make or end something of, those that have any."""
     freed: set[TenantId] = field(default_factory=set)
@@ -432,9 +440,10 @@ class WorkingSet(Struct):
                 self.records.add(key)
                 self.new_records.append(record)
 
-    def keep(self, blobs: Mapping[str, str]) -> None:
-        """Store texts by their hashes."""
-        self.changes[RowChange.BLOB].update((digest, (digest, dump(text))) for digest, text in blobs.items())
+    def keep(self, tenant: TenantId, blobs: Mapping[str, str]) -> None:
+        """Store texts of a tenant by their hashes."""
+        keys = {blob_key(tenant, digest): text for digest, text in blobs.items()}
+        self.changes[RowChange.BLOB].update((key, (key, dump(text))) for key, text in keys.items())
 
     def reserve(self, run: RunRow | None, reservation_id: str, amounts: Mapping[str, int], at: int) -> None:
         """Set amounts aside in accounts."""

@@ -250,7 +250,6 @@ class Writer:
         )
         self._before_ledger: tuple[_Step, ...] = (
             (RowChange.LEASE, updating(cluster_lease, ("cluster", "generation", "beats"), "id"), None),
-            (RowChange.TENANT, replacing(tenants, TENANTS.names), TENANTS.row),
             (RowChange.ACCESS_KEY, replacing(access_keys, KEYS.names), KEYS.row),
             (RowChange.NODE, replacing(cluster_nodes, NODES.names), NODES.row),
             (RowChange.FORGOTTEN_NODES, RowsStatement(lost, ("state", "cluster"), engine_dialect), None),
@@ -262,6 +261,8 @@ class Writer:
             (RowChange.BLOB, adding(blobs, ("hash", "content")), None),
         )
         self._after_ledger: tuple[_Step, ...] = (
+            # After the ledger: a tenant's last record is written before the status that seals its chains.
+            (RowChange.TENANT, replacing(tenants, TENANTS.names), TENANTS.row),
             (RowChange.KEY, replacing(idempotency_keys, ("key", "body_hash", "run_id", "expires_at")), None),
             (RowChange.NEW_SCHEDULE, inserting(schedules, SCHEDULES.names), SCHEDULES.row),
             (

@@ -15,6 +15,7 @@ from owlclaw_ray.store.commands.lease import EXPIRE_SECONDS
 from owlclaw_ray.store.sql import cluster_nodes, migrator
 from owlclaw_ray.store.sql.codec import dump
 from owlclaw_ray.store.sql.factory import open_store
+from owlclaw_ray.store.sql.ledger_guard import SEALING_ON_POSTGRESQL, SEALING_ON_SQLITE
 from owlclaw_ray.store.sql.migrations import HEAD, OLDEST_RELEASE
 from owlclaw_ray.store.sql.migrator import revision_of
 from owlclaw_ray.testing.clock import ManualClock
@@ -55,6 +56,12 @@ async def old(url, monkeypatch):
 
 def back_to(connection, revision):
     connection.execute(text("UPDATE alembic_version SET version_num = :revision"), {"revision": revision})
+    if connection.dialect.name == "sqlite":
+        for name in SEALING_ON_SQLITE:
+            connection.execute(text(f"DROP TRIGGER {name}"))
+    else:
+        for name, table in SEALING_ON_POSTGRESQL:
+            connection.execute(text(f"DROP TRIGGER {name} ON {table}"))
     for table in ("schema_compatibility", "export_positions", "access_keys", "tenants", "secrets"):
         connection.execute(text(f"DROP TABLE {table}"))
     connection.execute(text("ALTER TABLE approvals DROP COLUMN allowed_by"))
