@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from console.pages import FRAGMENT, Pages, page, see
-from console.templating import query, segment
+from console.templating import segment
+from console.text import visible
 from console.visits import Form, read_form
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonObject, JsonValue
@@ -18,7 +20,7 @@ from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.skill import Skill
-from owlclaw_ray.errors import DefinitionError, NotFoundError, Problem
+from owlclaw_ray.errors import DefinitionError, MemoryChangedError, NotFoundError, Problem
 from owlclaw_ray.ids import MemoryId
 from owlclaw_ray.store.queries import RunFilter, ScheduleFilter
 from serve.errors import InvalidRequestError, MalformedJsonError
@@ -133,6 +135,7 @@ class AgentPages(Pages):
             wanted=wanted,
             degraded=degraded,
             following=following,
+            seen=seen,
         )
 
     @page("POST /console/agents/{agent}/memories", "memories:write")
@@ -153,17 +156,22 @@ class AgentPages(Pages):
     async def console_edit_memory(self, request: Request) -> Response:
         """Change a memory, if it is still what the page showed."""
         form, ref = await read_form(request), agent_of(request, request.path_params["agent"])
-        change: Any = {"content": form.text("content").strip(), "tags": _tags(form)}
-        change = checked(change, wire.MemoryChange)
+        memory = await self._runtime.memory.memory(ref, MemoryId(request.path_params["memory_id"]))
+        if form.text("seen") != seen(memory):
+            raise MemoryChangedError(memory.memory_id, ["content"])
+        asked: JsonObject = {"tags": _tags(form)}
+        if form.text("content").strip() != visible(memory.content).strip():
+            asked["content"] = form.text("content").strip()
+        change = checked(asked, wire.MemoryChange)
         await self._runtime.memory.edit(
             ref,
-            MemoryId(request.path_params["memory_id"]),
-            change["content"],
+            memory.memory_id,
+            change.get("content"),
             tuple(dict.fromkeys(change["tags"])),
-            old_content=form.text("old_content"),
+            old_content=memory.content,
             by=actor_of(request, ""),
         )
-        return see(f"/agents/{segment(ref.agent_id)}/memories#{request.path_params['memory_id']}")
+        return see(f"/agents/{segment(ref.agent_id)}/memories#{memory.memory_id}")
 
     @page("POST /console/agents/{agent}/memories/{memory_id}/archive", "memories:write")
     async def console_archive_memory(self, request: Request) -> Response:
@@ -175,9 +183,9 @@ class AgentPages(Pages):
         return see(f"/agents/{segment(ref.agent_id)}/memories")
 
 
-def memories_path(agent: str, **parameters: object) -> str:
-    """Return the address of an agent's memories."""
-    return f"/console/agents/{segment(agent)}/memories{query(**parameters)}"
+def seen(memory: Memory) -> str:
+    """Return what tells whether a memory is still what a page showed."""
+    return hashlib.sha256(memory.content.encode()).hexdigest()
 
 
 def _payload(text: str) -> JsonValue:

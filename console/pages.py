@@ -34,7 +34,7 @@ class _Place(Struct, frozen=True):
     scope: str
 
 
-_PLACES = (
+PLACES = (
     _Place("runs", "Runs", "runs:read"),
     _Place("agents", "Agents", "agents:read"),
     _Place("approvals", "Approvals", "approvals:read"),
@@ -69,7 +69,7 @@ class Pages(Resource):
             "token": form_token(secret),
             "once": new_visitor(),
             "place": self.place,
-            "places": [each for each in _PLACES if principal.may(each.scope)],
+            "places": [each for each in PLACES if principal.may(each.scope)],
             "pending": await self._pending(request, principal),
             **context,
         }

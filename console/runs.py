@@ -9,7 +9,7 @@ from typing import ClassVar
 from msgspec import Struct
 from msgspec.structs import replace
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from console.pages import FRAGMENT, PREFIX, Pages, page, see
 from console.templating import query
@@ -46,11 +46,6 @@ class RunsPages(Pages):
     """`/console/runs`."""
 
     place: ClassVar[str] = "runs"
-
-    @page("GET /console", "runs:read")
-    async def console_home(self, _request: Request) -> Response:
-        """Lead to the first page."""
-        return RedirectResponse(f"{PREFIX}/runs", 303)
 
     @page("GET /console/runs", "runs:read", "status", "agent", "before", "upto", "did", FRAGMENT)
     async def console_runs(self, request: Request) -> Response:

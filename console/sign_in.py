@@ -8,10 +8,11 @@ from typing import ClassVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from console.pages import PREFIX, Pages, page, see
+from console.pages import PLACES, PREFIX, Pages, page, see
 from console.static_files import static_response
 from console.visits import Visit, read_form
 from owlclaw_ray.access.sessions import CODE_SECONDS
+from owlclaw_ray.domain.principal import Principal
 from owlclaw_ray.errors import UnauthenticatedError
 from serve.origin_check import FOREIGN
 from serve.resource import PUBLIC
@@ -34,18 +35,26 @@ class SignInPages(Pages):
     async def console_sign_in(self, request: Request) -> Response:
         """Show the form, or lead on whoever needs none."""
         following = own_path(request.query_params.get("next", ""))
-        if await self._is_let_in(request):
+        if await self._principal(request) is not None:
             return RedirectResponse(following, 303)
         return await self.shown(request, "sign_in.html", following=following, problem="")
 
-    async def _is_let_in(self, request: Request) -> bool:
+    @page("GET /console", PUBLIC)
+    async def console_home(self, request: Request) -> Response:
+        """Lead to the first part of the console that the principal may see, or to where one signs in."""
+        principal = await self._principal(request)
+        if principal is None:
+            return see("/sign-in")
+        return see(f"/{next((each.path for each in PLACES if principal.may(each.scope)), PLACES[0].path)}")
+
+    async def _principal(self, request: Request) -> Principal | None:
+        """Return whom a request acts for that the access gate has let pass unasked, None if it has no session."""
         session = Visit.of(request.scope).session
         try:
             key = await self._runtime.sessions.key_of(session) if session else None
-            await self._runtime.authenticator.principal_of(key, local=FOREIGN not in request.scope)
+            return await self._runtime.authenticator.principal_of(key, local=FOREIGN not in request.scope)
         except UnauthenticatedError:
-            return False
-        return True
+            return None
 
     @page("POST /console/sign-in", PUBLIC)
     async def console_begin_session(self, request: Request) -> Response:
@@ -84,4 +93,4 @@ class SignInPages(Pages):
 
 def own_path(text: str) -> str:
     """Return the path of a page of the console to go on with: the one that is asked for, if it is one."""
-    return text if _OWN_PATH.fullmatch(text) else f"{PREFIX}/runs"
+    return text if _OWN_PATH.fullmatch(text) else PREFIX

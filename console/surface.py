@@ -18,7 +18,7 @@ from console.runs import RunsPages
 from console.sign_in import SignInPages
 from console.templating import Templates
 from console.text import bytes_of
-from console.visits import Visit
+from console.visits import Visit, form_token
 from owlclaw_ray.domain.json import JsonObject
 from serve.problems import PROBLEM_JSON
 from serve.surfaces import Surroundings, is_below
@@ -117,7 +117,9 @@ class _Frame:
                 "detail": problem.get("detail", ""),
                 "problems": problem.get("problems", ()),
             }
-            response = HTMLResponse(bytes_of(self._templates.page("problem.html", {"problem": said})), start["status"])
+            session = Visit.of(scope).session
+            context = {"problem": said, "token": form_token(session) if session else ""}
+            response = HTMLResponse(bytes_of(self._templates.page("problem.html", context)), start["status"])
             kept = MutableHeaders(raw=start["headers"])
             for name in ("allow", "retry-after", "ratelimit", "ratelimit-policy"):
                 if name in kept:

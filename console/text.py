@@ -6,6 +6,7 @@ writing or are not there to the eye become visible, and what is too long is cut.
 
 from __future__ import annotations
 
+import json
 from typing import TypeAlias
 
 import orjson
@@ -38,11 +39,11 @@ def _table() -> _Table:
         *range(0xFFF9, 0xFFFC),
         *range(0xE0000, 0xE0080),  # tags: text that only programs see
     ]
-    lone = dict.fromkeys(range(0xD800, 0xE000), "\N{REPLACEMENT CHARACTER}")
-    return named | {code: f"⟨U+{code:04X}⟩" for code in coded} | lone
+    return named | {code: f"⟨U+{code:04X}⟩" for code in coded}
 
 
 _VISIBLE = _table()
+_IN_JSON = {code: json.dumps(chr(code))[1:-1] for code in _VISIBLE if code >= _DELETE}
 
 
 def visible(text: str) -> str:
@@ -81,7 +82,7 @@ def brief(text: str, most: int = 160) -> str:
 
 
 def pretty(value: JsonValue) -> str:
-    """Return JSON as people read it; JSON in a text is taken for what it says."""
+    """Return JSON as people read it, and can write it back: what is not seen is escaped. JSON in a text is taken for what it says."""
     if isinstance(value, str):
         try:
             value = orjson.loads(value)
@@ -89,12 +90,12 @@ def pretty(value: JsonValue) -> str:
             return value
     if isinstance(value, str):
         return str(value)
-    line = orjson.dumps(value, default=str)
-    if len(line) <= _ON_ONE_LINE:
-        return line.decode()
-    return orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str).decode()
+    text = orjson.dumps(value, default=str)
+    if len(text) > _ON_ONE_LINE:
+        text = orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str)
+    return text.decode().translate(_IN_JSON)
 
 
 def bytes_of(page: str) -> bytes:
-    """Return UTF-8, with half characters replaced."""
+    """Return UTF-8; of half characters, which have none, question marks."""
     return page.encode("utf-8", "replace")

@@ -65,6 +65,7 @@ class Browser(httpx.AsyncClient):
         return await self.post(path, data=fields, headers={"Origin": SERVER})
 
     async def sign_in(self, key: str) -> httpx.Response:
+        self.cookies.clear()
         return await self.fill("/console/sign-in", "/console/sign-in", key=key)
 
 
