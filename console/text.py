@@ -87,7 +87,7 @@ def pretty(value: JsonValue) -> str:
         try:
             value = orjson.loads(value)
         except orjson.JSONDecodeError:
-            return value
+            return str(value)
     if isinstance(value, str):
         return str(value)
     text = orjson.dumps(value, default=str)
