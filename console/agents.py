@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from console.jinja import segment
 from console.pages import FRAGMENT, Pages, page, see
-from console.templating import segment
 from console.text import visible
-from console.visits import Form, read_form
+from console.visits import SentForm, read_form
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.memory import Memory
@@ -99,7 +99,7 @@ class AgentPages(Pages):
         form = await read_form(request)
         return await self._trigger(request, form, form.text("agent").strip())
 
-    async def _trigger(self, request: Request, form: Form, agent: str) -> Response:
+    async def _trigger(self, request: Request, form: SentForm, agent: str) -> Response:
         ref = agent_of(request, agent)
         asked: JsonObject = {"focus": form.text("focus").strip()}
         if form.text("payload").strip():
@@ -197,7 +197,7 @@ def _payload(text: str) -> JsonValue:
         raise InvalidRequestError([Problem("payload", str(error), fix)]) from None
 
 
-def _tags(form: Form) -> list[str]:
+def _tags(form: SentForm) -> list[str]:
     return [each for tag in form.text("tags").split(",") if (each := tag.strip())]
 
 

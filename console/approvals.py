@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from console.pages import FRAGMENT, Pages, page, see
 from console.text import pretty
-from console.visits import Form, read_form
+from console.visits import SentForm, read_form
 from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus
@@ -98,7 +98,7 @@ class ApprovalPages(Pages):
         return approval
 
 
-def _other_arguments(form: Form, approval: Approval) -> Any:
+def _other_arguments(form: SentForm, approval: Approval) -> Any:
     """Return the arguments that somebody wrote in the place of those that were shown, None if they were left as they are."""
     text = form.text("arguments").strip()
     if not text or text == pretty(approval.request.arguments).strip():

@@ -8,14 +8,14 @@ from typing import Any, assert_never
 
 from msgspec import Struct
 
-from console.templating import duration, money
+from console.jinja import duration, money
 from console.text import pretty
 from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
 
 
-class Part(Struct, frozen=True):
+class EntryPart(Struct, frozen=True):
     """A text of an entry."""
 
     label: str
@@ -44,7 +44,7 @@ class View(Struct, frozen=True):
     detail: str = ""
     tone: str = ""
     """`good`, `bad`, `warn` or nothing."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[EntryPart, ...] = ()
     calls: tuple[Call, ...] = ()
     facts: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
@@ -95,7 +95,7 @@ def _told(kind: EntryKind, data: JsonObject) -> tuple[str, dict[str, Any]]:  # n
             return "Context compacted", {"detail": detail, "tone": "warn"}
         case EntryKind.MODEL_ATTEMPT_FAILED:
             then = f"next: {data.get('next_model', '')} in {data.get('retry_in', 0)} s"
-            parts = (Part("error", str(data.get("error", ""))),)
+            parts = (EntryPart("error", str(data.get("error", ""))),)
             return f"{data.get('model', '')} failed", {
                 "detail": f"attempt {data.get('attempt', '?')}; {then}",
                 "tone": "bad",
@@ -108,7 +108,7 @@ def _told(kind: EntryKind, data: JsonObject) -> tuple[str, dict[str, Any]]:  # n
         case EntryKind.TOOL_FINISHED:
             return str(data.get("tool", "")), _result(data)
         case EntryKind.APPROVAL_REQUESTED:
-            parts = (Part("arguments", pretty(data.get("arguments", {})), code=True),)
+            parts = (EntryPart("arguments", pretty(data.get("arguments", {})), code=True),)
             path = f"/console/approvals/{data.get('approval_id', '')}"
             return f"Approval asked for: {data.get('tool', '')}", {
                 "shape": "ask",
@@ -144,9 +144,9 @@ def _prompt(data: JsonObject) -> dict[str, Any]:
     ]
     if data.get("scripted"):
         facts.append("scripted, no real model")
-    parts = [Part("user message", str(data.get("user", "")), open=False)]
+    parts = [EntryPart("user message", str(data.get("user", "")), open=False)]
     if visible:
-        parts.append(Part("tools", "\n".join(visible), open=False))
+        parts.append(EntryPart("tools", "\n".join(visible), open=False))
     return {"facts": tuple(facts), "parts": tuple(parts)}
 
 
@@ -161,7 +161,7 @@ def _reply(data: JsonObject) -> dict[str, Any]:
     return {
         "shape": "said",
         "facts": tuple(facts),
-        "parts": (Part("", text),) if text else (),
+        "parts": (EntryPart("", text),) if text else (),
         "calls": calls,
         "detail": note,
         "tone": "warn" if note else "",
@@ -180,18 +180,18 @@ def usage_facts(usage: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _result(data: JsonObject) -> dict[str, Any]:
-    parts = [Part("arguments", pretty(data.get("arguments", "")), code=True, open=False)]
+    parts = [EntryPart("arguments", pretty(data.get("arguments", "")), code=True, open=False)]
     if data.get("executed") is not None:
-        parts.append(Part("executed with", pretty(data["executed"]), code=True))
+        parts.append(EntryPart("executed with", pretty(data["executed"]), code=True))
     error = data.get("error")
     if error is not None:
-        parts.append(Part(str(error.get("type", "error")), str(error.get("message", ""))))
+        parts.append(EntryPart(str(error.get("type", "error")), str(error.get("message", ""))))
         if error.get("details") is not None:
-            parts.append(Part("details", pretty(error["details"]), code=True, open=False))
+            parts.append(EntryPart("details", pretty(error["details"]), code=True, open=False))
     else:
-        parts.append(Part("result", pretty(data.get("content")), code=True))
+        parts.append(EntryPart("result", pretty(data.get("content")), code=True))
     if data.get("hooks"):
-        parts.append(Part("hooks", pretty(data["hooks"]), code=True, open=False))
+        parts.append(EntryPart("hooks", pretty(data["hooks"]), code=True, open=False))
     return {
         "shape": "tool",
         "facts": (duration(data.get("duration_ms", 0)),),
@@ -216,9 +216,9 @@ def _waiting(data: JsonObject) -> dict[str, Any]:
 def _decided(data: JsonObject) -> dict[str, Any]:
     decision = str(data.get("decision") or data.get("status") or "")
     by = f" by {data['by']}" if data.get("by") else ""
-    parts = [Part("reason", str(data["reason"]))] if data.get("reason") else []
+    parts = [EntryPart("reason", str(data["reason"]))] if data.get("reason") else []
     if data.get("arguments") is not None:
-        parts.append(Part("other arguments", pretty(data["arguments"]), code=True))
+        parts.append(EntryPart("other arguments", pretty(data["arguments"]), code=True))
     good = data.get("status") == "allowed"
     return {
         "detail": f"{decision.replace('_', ' ')}{by}: {data.get('tool', '')}",
@@ -241,7 +241,7 @@ def _finished(data: JsonObject) -> dict[str, Any]:
         duration(data.get("duration_ms", 0)),
         *usage_facts(data.get("usage") or {}),
     ]
-    parts = () if error is None else (Part(str(error.get("type", "error")), str(error.get("message", ""))),)
+    parts = () if error is None else (EntryPart(str(error.get("type", "error")), str(error.get("message", ""))),)
     return {
         "detail": status,
         "tone": {"completed": "good", "skipped": "good"}.get(status, "bad"),

@@ -9,7 +9,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from console.templating import Templates
+from console.jinja import Templates
 from console.text import bytes_of
 from console.visits import Visit, form_token, new_visitor
 from owlclaw_ray.domain.approval import ApprovalStatus
@@ -26,7 +26,7 @@ _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Awaitable[Response]])
 _MOST_PENDING = 100
 
 
-class _Place(Struct, frozen=True):
+class _NavigationPlace(Struct, frozen=True):
     """One of the console's parts, in its navigation."""
 
     path: str
@@ -35,9 +35,9 @@ class _Place(Struct, frozen=True):
 
 
 PLACES = (
-    _Place("runs", "Runs", "runs:read"),
-    _Place("agents", "Agents", "agents:read"),
-    _Place("approvals", "Approvals", "approvals:read"),
+    _NavigationPlace("runs", "Runs", "runs:read"),
+    _NavigationPlace("agents", "Agents", "agents:read"),
+    _NavigationPlace("approvals", "Approvals", "approvals:read"),
 )
 
 

@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from console.entries import views
+from console.jinja import Templates
 from console.pages import FRAGMENT, Pages, page, see
 from console.runs import again, run_of, seq_of
-from console.templating import Templates
 from console.text import bytes_of, pretty
 from console.timeline import timeline
 from console.visits import read_form
@@ -37,7 +37,7 @@ _MOST_CURL = 4_000
 VIEWS = ("conversation", "journal")
 
 
-class Withheld(Struct, frozen=True):
+class WithheldTools(Struct, frozen=True):
     """Tools that the run may not use."""
 
     tools: tuple[str, ...]
@@ -85,7 +85,7 @@ class RunPages(Pages):
             took=_milliseconds(run, now),
         )
 
-    async def _withheld(self, request: Request, run: Run, entries: Sequence[JournalEntry]) -> Sequence[Withheld]:
+    async def _withheld(self, request: Request, run: Run, entries: Sequence[JournalEntry]) -> Sequence[WithheldTools]:
         """Return which tools the run was not given, as far as the ledger says so and the principal may read that."""
         if not principal_of(request).may("ledger:read") or not entries:
             return ()
@@ -93,7 +93,7 @@ class RunPages(Pages):
         found = await self._runtime.ledger(where)
         hidden: Sequence[dict[str, Any]] = found[0].record.data.get("hidden", ()) if found else ()
         return [
-            Withheld(tuple(map(str, each.get("tools", ()))), str(each.get("by", "")), str(each.get("reason", "")))
+            WithheldTools(tuple(map(str, each.get("tools", ()))), str(each.get("by", "")), str(each.get("reason", "")))
             for each in hidden
         ]
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from console.jinja import query
 from console.pages import FRAGMENT, PREFIX, Pages, page, see
-from console.templating import query
 from console.visits import read_form
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import Run, RunStatus

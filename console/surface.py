@@ -12,11 +12,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from console.agents import AgentPages
 from console.approvals import ApprovalPages
+from console.jinja import Templates
 from console.pages import PREFIX
 from console.run import RunPages
 from console.runs import RunsPages
 from console.sign_in import SignInPages
-from console.templating import Templates
 from console.text import bytes_of
 from console.visits import Visit, form_token
 from owlclaw_ray.domain.json import JsonObject

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from console.templating import duration
+from console.jinja import duration
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 
 LANES = ("model", "tools", "waits", "children")
@@ -43,7 +43,7 @@ class Fold(Struct, frozen=True):
     title: str
 
 
-class Timeline(Struct, frozen=True):
+class RunTimeline(Struct, frozen=True):
     """The picture."""
 
     bars: tuple[Bar, ...]
@@ -63,7 +63,7 @@ class _Span(Struct, frozen=True):
     seq: int
 
 
-def timeline(entries: Sequence[JournalEntry], now: datetime, *, over: bool) -> Timeline | None:
+def timeline(entries: Sequence[JournalEntry], now: datetime, *, over: bool) -> RunTimeline | None:
     """Return the picture of these entries, None if nothing took time. `over`: nothing of it goes on."""
     if not entries:
         return None
@@ -87,7 +87,7 @@ def timeline(entries: Sequence[JournalEntry], now: datetime, *, over: bool) -> T
         for each in spans
     )
     lanes = tuple(lane for lane in LANES if any(each.lane == lane for each in bars))
-    return Timeline(bars, tuple(folds), lanes, duration(1_000 * (finish - begin)))
+    return RunTimeline(bars, tuple(folds), lanes, duration(1_000 * (finish - begin)))
 
 
 def _spans(entries: Iterable[JournalEntry], origin: datetime, end: float) -> Iterable[_Span]:

@@ -29,7 +29,7 @@ _FOREIGN = (
 )
 
 
-class Form(Struct, frozen=True):
+class SentForm(Struct, frozen=True):
     """What a form of ours says."""
 
     fields: tuple[tuple[str, str], ...]
@@ -103,7 +103,7 @@ def form_token(secret: str) -> str:
     return hashlib.sha256(f"owlclaw console form {secret}".encode()).hexdigest()
 
 
-async def read_form(request: Request) -> Form:
+async def read_form(request: Request) -> SentForm:
     """Return the form that a page of ours sent.
 
     Raises AccessDeniedError for one of another page, InvalidRequestError for what is no form.
@@ -113,7 +113,7 @@ async def read_form(request: Request) -> Form:
         raise AccessDeniedError(_FOREIGN)
     try:
         body = (await request.body()).decode()
-        form = Form(tuple(parse_qsl(body, keep_blank_values=True, max_num_fields=_MOST_FIELDS)))
+        form = SentForm(tuple(parse_qsl(body, keep_blank_values=True, max_num_fields=_MOST_FIELDS)))
     except ValueError as error:
         problem = Problem("body", f"is no form: {error}", "send it from a page of the console")
         raise InvalidRequestError([problem]) from None

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from console.templating import duration, money
+from console.jinja import duration, money
 from console.text import brief, clipped, pretty, visible
 
 
@@ -18,7 +18,7 @@ from console.text import brief, clipped, pretty, visible
         ("tag\U000e0041", "tag⟨U+E0041⟩"),
         ("\x9b2J", "⟨U+009B⟩2J"),
         ("one\r\ntwo\rthree", "one\ntwo␍three"),
-        ("看一下\tسلام 👩\u200d🔬", "看一下\tسلام 👩\u200d🔬"),
+        ("看一下\tनमस्ते 👩\u200d🔬", "看一下\tनमस्ते 👩\u200d🔬"),
     ],
 )
 def test_what_moves_colours_turns_or_hides_is_made_visible_and_writing_is_not(text, seen):
