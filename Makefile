@@ -20,7 +20,7 @@ test: $(VENV)/.dev
 
 test-quick: $(VENV)/.dev
 	$(BIN)/python -m tests.imports
-	$(BIN)/python -m pytest -m "not ray and not long" -n auto --dist worksteal
+	$(BIN)/python -m pytest -m "not ray and not browser and not long" -n auto --dist worksteal
 
 test-long: $(VENV)/.dev
 	$(BIN)/python -m pytest -m long

@@ -14,7 +14,7 @@ from actors.json_lines import JsonLines
 from owlclaw_ray.kernel.log_context import present
 from owlclaw_ray.kernel.system_clock import SystemClock
 
-_OURS = ("owlclaw_ray", "actors", "serve")
+_OURS = ("owlclaw_ray", "actors", "serve", "console")
 _SUBJECT = ("run_id", "agent")
 """What a JSON line says beyond level, logger and time, if it is about a run."""
 

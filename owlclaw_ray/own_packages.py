@@ -11,7 +11,7 @@ from pathlib import Path
 
 from owlclaw_ray.errors import Problem
 
-OWN_PACKAGES = ("owlclaw_ray", "actors", "serve")
+OWN_PACKAGES = ("owlclaw_ray", "actors", "serve", "console")
 """The names that mean OwlClaw's own packages in each of its processes, whatever else has these names."""
 _HOME = Path(__file__).resolve().parents[1]
 

@@ -1,6 +1,7 @@
 """How large the product is, and how much of it one run touches: `make size`.
 
-The product is `owlclaw_ray`, `actors` and `serve`. Lines are lines of files, functions those with `def`, methods and nested ones included.
+The product is `owlclaw_ray`, `actors`, `serve` and `console`. Lines are lines of files, functions those with `def`, methods and nested
+ones included.
 
 One run is followed by doing it: `POST /v1/agents/probe/triggers?wait=…` through the ASGI application of `serve.api`, over
 `in_process_runtime` with a new SQLite store, a scripted model and one tool of an application. From the request to its answer, with the run
@@ -32,7 +33,7 @@ from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("owlclaw_ray", "actors", "serve")
+PACKAGES = ("owlclaw_ray", "actors", "serve", "console")
 STAND_INS = "owlclaw_ray/testing/"
 STATIONS = (
     "actors/agent.py",

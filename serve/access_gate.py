@@ -1,11 +1,13 @@
 """The gate: every request has a principal before anything of it is read, and the scope that its operation needs.
 
-A key comes in the header `Authorization: Bearer owl_…`, and nowhere else: what is in a URL is in every log on its way.
+A key comes in the header `Authorization: Bearer owl_…`, and nowhere else: what is in a URL is in every log on its way. Only a surface for
+people knows them by something else, and only below its own path: browsers send cookies whoever made them ask.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from http import HTTPStatus
 
 from starlette.exceptions import HTTPException
@@ -20,6 +22,7 @@ from serve.parameters import PRINCIPAL
 from serve.problems import problem_of
 from serve.resource import PUBLIC
 from serve.route_check import OPERATIONS, PathOperations
+from serve.surfaces import Surface, surface_at
 
 _ANYBODY = Principal(DEFAULT_TENANT, PrincipalKind.SYSTEM, "public")
 """For whom public operations are done: it has no scopes."""
@@ -33,8 +36,10 @@ class AccessGate:
     Responses that are still being sent when their key is refused, as event streams are, end then.
     """
 
-    def __init__(self, app: ASGIApp, paths: PathOperations, authenticator: Authenticator) -> None:
-        self._app, self._paths, self._authenticator = app, paths, authenticator
+    def __init__(
+        self, app: ASGIApp, paths: PathOperations, authenticator: Authenticator, surfaces: Collection[Surface] = ()
+    ) -> None:
+        self._app, self._paths, self._authenticator, self._surfaces = app, paths, authenticator, surfaces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on with its principal, or refuse it."""
@@ -53,6 +58,9 @@ class AccessGate:
             return
         try:
             key = _key_of(scope)
+            surface = surface_at(self._surfaces, scope["path"])
+            if key is None and surface is not None:
+                key = await surface.key_of(scope)
             principal = await self._authenticator.principal_of(key, local=FOREIGN not in scope)
             principal.require(operation.scope)
         except OwlClawError as error:

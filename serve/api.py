@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -43,6 +43,7 @@ from serve.schedules import ScheduleRoutes
 from serve.secrets import SecretRoutes
 from serve.security_headers import DOCS, SecurityHeaders
 from serve.streams import STREAMS, OpenRequestLimit
+from serve.surfaces import SurfaceFactory, Surroundings
 from serve.tenants import TenantRoutes
 from serve.triggers import TriggerRoutes
 from serve.webhooks import WebhookRoutes
@@ -99,13 +100,14 @@ def build_api(
     is_local: bool = True,
     streams: int = STREAMS,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
+    surfaces: Sequence[SurfaceFactory] = (),
 ) -> FastAPI:
     """Return the API.
 
     `clock` bounds `?wait=`. At most so many `streams` (event streams, and triggers with `?wait=`) are open at once; event streams send a
     comment every `keep_alive_seconds`. `hosts`: names that requests may call the server by, besides those of the loopback interface.
     `origins`: whose pages may use it, with a key. `proxies`: see ForwardedHeaders. `is_local`: only this machine reaches it, and may see
-    its page of documentation.
+    its page of documentation. `surfaces`: what is served beside it.
     """
     api = Api(
         title="OwlClaw",
@@ -125,7 +127,8 @@ def build_api(
     api.router.routes.insert(0, triggers.fast_route())
     paths = PathOperations()
     paths.add(api.router.routes)
-    for resource in (
+    shown = [build(Surroundings(runtime, clock, places, keep_alive_seconds)) for build in surfaces]
+    resources = (
         triggers,
         WebhookRoutes(runtime),
         CallbackRoutes(runtime),
@@ -141,15 +144,15 @@ def build_api(
         KeyRoutes(runtime),
         TenantRoutes(runtime),
         HealthProbes(runtime),
-    ):
-        router = resource.router()
+    )
+    for router in (*(each.router() for each in shown), *(each.router() for each in resources)):
         paths.add(router.routes)
         api.include_router(router)
     for kind in (OwlClawError, HTTPException, RequestValidationError, ClientDisconnect):
         api.add_exception_handler(kind, _on_error)
     api.add_middleware(BodyLimit, limit=body_limit_bytes, seconds=body_timeout_seconds, at_once=bodies_limit_bytes)
     api.add_middleware(RouteCheck)
-    api.add_middleware(AccessGate, paths=paths, authenticator=runtime.authenticator)
+    api.add_middleware(AccessGate, paths=paths, authenticator=runtime.authenticator, surfaces=shown)
     if origins:
         api.add_middleware(
             CORSMiddleware,
@@ -158,8 +161,11 @@ def build_api(
             allow_headers=_CORS_HEADERS,
             expose_headers=_CORS_EXPOSED,
         )
-    api.add_middleware(OriginCheck, hosts=hosts, origins=origins, addresses=not is_local)
+    pages = [each.prefix for each in shown]
+    api.add_middleware(OriginCheck, hosts=hosts, origins=origins, addresses=not is_local, pages=pages)
     api.add_middleware(LastResort)
+    for each in shown:
+        api.add_middleware(each.around)
     api.add_middleware(SecurityHeaders)
     api.add_middleware(ForwardedHeaders, proxies=proxies)
     return api

@@ -23,6 +23,7 @@ from serve.api import build_api
 from serve.connections import connections, open_many_files
 from serve.ingress_replicas import one_for_each_node
 from serve.loopback import keep_replica_on_loopback
+from serve.surfaces import surfaces
 
 _SHUTDOWN_SECONDS = 2.0
 _CHECK_INTERVAL = 2.0
@@ -94,6 +95,7 @@ def ingress(
             proxies=http.proxies if alone else None,
             is_local=not keys_required,
             streams=streams,
+            surfaces=surfaces(),
         )
 
     deployment = ray_serve.deployment(

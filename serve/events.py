@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import orjson
@@ -29,11 +30,22 @@ _HEADERS = [
 _KEEP_ALIVE = b": keep-alive\n\n"
 
 
+def json_events(watched: RunProgress) -> bytes:
+    """Return an event for each entry, and the last one if the run is over."""
+    body = b"".join(
+        b"id: %d\nevent: %s\ndata: %s\n\n" % (each.seq, each.kind.value.encode(), orjson.dumps(event_body(each)))
+        for each in watched.entries
+    )
+    if watched.over:
+        body += b"event: end\ndata: %s\n\n" % orjson.dumps({"status": watched.status.value})
+    return body
+
+
 class EventStream(Response):
     """The run's events after `after` as they are committed, then `event: end`, with comments between them.
 
     An unknown run, an unavailable store and too many streams are answered with problems, as for any request. When the store
-    fails later, the stream ends without `end`: the client reconnects with Last-Event-ID and misses nothing.
+    fails later, the stream ends without `end`: the client reconnects with Last-Event-ID and misses nothing. `form` writes the events.
     """
 
     def __init__(
@@ -45,9 +57,10 @@ class EventStream(Response):
         *,
         places: OpenRequestLimit,
         pulse: KeepAliveTimer,
+        form: Callable[[RunProgress], bytes] = json_events,
     ) -> None:
         self._runtime, self._tenant, self._run_id, self._after = runtime, tenant, run_id, after
-        self._places, self._pulse = places, pulse
+        self._places, self._pulse, self._form = places, pulse, form
         self.background = None
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,20 +82,21 @@ class EventStream(Response):
                 gone = asyncio.create_task(nudge_on_disconnect())
                 try:
                     with self._pulse.beating(follower):
-                        await _stream_entries(first, follower, gone, send)
+                        await _stream_entries(first, follower, gone, send, self._form)
                 finally:
                     gone.cancel()
         await send({"type": "http.response.body"})
 
 
-async def _stream_entries(watched: RunProgress, follower: RunFollower, gone: asyncio.Task[None], send: Send) -> None:
+async def _stream_entries(
+    watched: RunProgress,
+    follower: RunFollower,
+    gone: asyncio.Task[None],
+    send: Send,
+    form: Callable[[RunProgress], bytes],
+) -> None:
     while not gone.done():
-        body = b"".join(
-            b"id: %d\nevent: %s\ndata: %s\n\n" % (each.seq, each.kind.value.encode(), orjson.dumps(event_body(each)))
-            for each in watched.entries
-        )
-        if watched.over:
-            body += b"event: end\ndata: %s\n\n" % orjson.dumps({"status": watched.status.value})
+        body = form(watched)
         await send({"type": "http.response.body", "body": body or _KEEP_ALIVE, "more_body": True})
         if watched.over:
             return

@@ -336,6 +336,7 @@ def _start(
     PidFile(os.getpid(), url, SystemClock().now()).write(settings.data_dir)
     document = f"{url}/docs" if http.is_local else f"{url}/openapi.json"
     announce(f"ready in {time.monotonic() - started:.1f} s: {url} (API document: {document})")
+    announce(f"console: {url}/console" + ("" if http.is_local else " (sign in with: owlclaw console)"))
     _warm(prepared, cluster.warm_tools, cluster.warm_models, announce)
     return cluster
 

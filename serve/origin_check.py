@@ -2,6 +2,7 @@
 
 A page can send requests to 127.0.0.1 from its visitor's browser, and by DNS rebinding (its own name, resolved to 127.0.0.1) read the
 answers too. Browsers say where such requests come from: in `Host`, `Origin` and `Sec-Fetch-Site`, which pages cannot forge.
+Links are another thing: whoever follows one to a page for people, from a chat or a ticket, is shown it, and nobody else sees what it says.
 Origins that the settings name may use the server, but never as somebody without a key.
 """
 
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from owlclaw_ray.configuration.server_location import is_loopback
 from serve.problems import ProblemDetails
+from serve.surfaces import is_below
 
 _OWN_SITES = {"", "same-origin", "none"}
 FOREIGN = "owlclaw.foreign"
@@ -29,13 +31,21 @@ class OriginCheck:
     """ASGI middleware: another `Host` than a loopback name or one of `hosts` is answered 421, another origin than one of `origins` 403.
 
     With `addresses` every IP address is right as a host: names can be made to lead here by whoever owns them, addresses cannot.
+    `pages`: paths below which there are pages for people, to which links of other sites may lead.
     Requests of those origins, by other hosts than loopback ones, and of clients elsewhere are marked as FOREIGN.
     """
 
     def __init__(
-        self, app: ASGIApp, hosts: Collection[str], origins: Collection[str] = (), *, addresses: bool = False
+        self,
+        app: ASGIApp,
+        hosts: Collection[str],
+        origins: Collection[str] = (),
+        *,
+        addresses: bool = False,
+        pages: Collection[str] = (),
     ) -> None:
         self._app, self._origins, self._addresses = app, frozenset(origins), addresses
+        self._pages = tuple(pages)
         self._hosts = frozenset(host.lower() for host in hosts)
         self._kind_of = lru_cache(_REMEMBERED)(self._named)
 
@@ -47,7 +57,7 @@ class OriginCheck:
             await self._app(scope, receive, send)
 
     def _problem(self, scope: Scope) -> ProblemDetails | None:
-        host = origin = site = ""
+        host = origin = site = mode = target = ""
         for name, value in scope["headers"]:
             match name:
                 case b"host":
@@ -56,6 +66,10 @@ class OriginCheck:
                     origin = value.decode("latin-1")
                 case b"sec-fetch-site":
                     site = value.decode("latin-1").lower()
+                case b"sec-fetch-mode":
+                    mode = value.decode("latin-1").lower()
+                case b"sec-fetch-dest":
+                    target = value.decode("latin-1").lower()
         local, own = self._kind_of(host) if host else (True, True)
         if not own:
             detail = (
@@ -68,10 +82,15 @@ class OriginCheck:
             scope[FOREIGN] = True
         if listed:
             return None
+        if not origin and (mode, target) == ("navigate", "document") and self._is_page(scope):
+            return None
         if (origin and origin.lower().partition("://")[2] != host.lower()) or site not in _OWN_SITES:
             detail = f"pages of {origin or 'other sites'} must not use this server"
             return ProblemDetails(403, "foreign-origin", "Requests of other origins are refused", detail)
         return None
+
+    def _is_page(self, scope: Scope) -> bool:
+        return scope["method"] == "GET" and any(is_below(each, scope["path"]) for each in self._pages)
 
     def _named(self, host: str) -> tuple[bool, bool]:
         """Return whether a host is a loopback name, and whether it is a right one."""

@@ -81,12 +81,13 @@ def operation(
     answers: Mapping[int, JsonObject],
     *problems: int,
     extra: JsonObject | None = None,
+    documented: bool = True,
 ) -> Callable[[_Endpoint], _Endpoint]:
     """Return what marks a function as the operation of its name, with its docstring as its description.
 
     `route`: method and path. `scope`: what a principal must have, or PUBLIC. `answers`: the first status is the usual one.
     `problems`: statuses besides those of every operation below /v1. `extra`: what the document says of parameters and of the body that
-    the function reads itself.
+    the function reads itself. `documented`: whether it belongs to the document.
     """
     method, path = route.split()
     if scope != PUBLIC and scope not in SCOPES:
@@ -107,6 +108,7 @@ def operation(
             summary=summary,
             status_code=next(iter(answers)),
             response_model=None,
+            include_in_schema=documented,
             responses={status: _problem(status, signed=scope == PUBLIC) for status in sorted(statuses)} | dict(answers),
             openapi_extra={**(extra or {}), "security": security},
             dependencies=[] if scope == PUBLIC else [Depends(partial(require_scope, scope))],

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("owlclaw_ray", "actors", "serve", "benchmarks", "tests", "examples")
+PACKAGES = ("owlclaw_ray", "actors", "serve", "console", "benchmarks", "tests", "examples")
 
 
 class Tree:

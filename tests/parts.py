@@ -43,7 +43,8 @@ class Part:
 PARTS = (
     Part("one cluster", ("-m", "one_cluster and not long")),
     Part("runtimes", ("-m", "ray and not one_cluster and not long", "-n", "2", "--dist", "loadfile")),
-    Part("quick", ("-m", "not ray and not long", "-n", "auto", "--dist", "worksteal"), nice=GIVES_WAY),
+    Part("browser", ("-m", "browser and not long")),
+    Part("quick", ("-m", "not ray and not browser and not long", "-n", "auto", "--dist", "worksteal"), nice=GIVES_WAY),
 )
 
 

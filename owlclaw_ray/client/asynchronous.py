@@ -560,6 +560,13 @@ class Client:
         """Let a drained node run agents again, or `all`; see `drain`."""
         return await self._call(wire.Nodes, "POST", f"/v1/nodes/{_part(node)}/undrain")
 
+    async def console_code(self) -> str | None:
+        """Return a code that begins a session of this client's key in the console, once and within a minute; None where nobody needs a
+        key.
+        """
+        answer = await self._call(dict[str, Any], "POST", "/console/sign-in/codes")
+        return None if answer["code"] is None else str(answer["code"])
+
     async def keys(self, *, after: str = "", limit: int = 100) -> wire.AccessKeys:
         """Return a page of the tenant's access keys, by id; `after` is the `next_after` of the page before it."""
         return await self._call(wire.AccessKeys, "GET", "/v1/keys", {"after": after or None, "limit": limit})

@@ -129,6 +129,7 @@ class SyncClient:
     nodes = _Blocking(Client.nodes)
     drain = _Blocking(Client.drain)
     undrain = _Blocking(Client.undrain)
+    console_code = _Blocking(Client.console_code)
     keys = _Blocking(Client.keys)
     create_key = _Blocking(Client.create_key)
     rotate_key = _Blocking(Client.rotate_key)

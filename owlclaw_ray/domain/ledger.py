@@ -35,7 +35,7 @@ class LedgerKind(Enum):
     [{tools, by, reason}]."""
     ACCESS = "access"
     """Who may do what has changed, or was tried: what (`key_created`, `key_first_used`, `key_rotated`, `key_revoked`, `key_refused`,
-    `tenant_created`, `tenant_changed`), by, key_id, and what there is to it. It belongs to no agent and no run."""
+    `tenant_created`, `tenant_changed`, `session_begun`), by, key_id, and what there is to it. It belongs to no agent and no run."""
     WARNING = "warning"
     """Something degraded: what, why."""
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from owlclaw_ray.access.authentication import Authenticator
 from owlclaw_ray.access.keys import AccessKeys
+from owlclaw_ray.access.sessions import Sessions
 from owlclaw_ray.access.tenants import NOTHING, Tenants
 from owlclaw_ray.access.tokens import IssuerTokens
 from owlclaw_ray.definitions.api import NamedDefinitions
@@ -18,6 +19,7 @@ from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStat
 from owlclaw_ray.domain.artifact import StoredArtifact
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.issuer import Issuer
+from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, NotedHead, NotedHeads
 from owlclaw_ray.domain.node import ClusterView, NodeCondition, nodes_called
 from owlclaw_ray.domain.run import Run
@@ -64,6 +66,7 @@ from owlclaw_ray.store.queries import (
     AgentRecord,
     ApprovalById,
     ApprovalFilter,
+    JournalTail,
     LedgerBreaks,
     LedgerChain,
     LedgerChains,
@@ -212,6 +215,7 @@ class Runtime:
         self.inbox = WebhookInbox(sources, store=store, submissions=self._submissions, clock=clock, ids=ids)
         tokens = IssuerTokens(issuers, clock) if issuers else None
         self.authenticator = Authenticator(store, clock, ids, tokens, keys_required=keys_required)
+        self.sessions = Sessions(store, self.authenticator, clock, ids)
         self.keys = AccessKeys(store, clock, ids, made=self.authenticator.close)
         self.tenants = Tenants(store, clock, ids, made=self.authenticator.close, uncounted=uncounted)
         self.tenant_export = TenantExport(
@@ -292,6 +296,15 @@ class Runtime:
         committed, or none after `seconds` or when the run is final. Raises NotFoundError.
         """
         return await self._following.watch(tenant, run_id, after, seconds)
+
+    async def journal(
+        self, tenant: TenantId, run_id: RunId, before: int | None = None, limit: int = 200
+    ) -> Sequence[JournalEntry]:
+        """Return the last entries of the run's journal, in order; with `before` the last of those with a lower seq.
+
+        An unknown run has none.
+        """
+        return await self._store.read(JournalTail(tenant, run_id, before, limit))
 
     async def cancel(self, tenant: TenantId, run_id: RunId) -> Run:
         """Ask for the end of a run and return it as it stands; a final run stays as it is. Raises NotFoundError."""

@@ -117,6 +117,15 @@ class JournalOfRun(Query[Sequence[JournalEntry]], frozen=True):
     after: int = 0
 
 
+class JournalTail(Query[Sequence[JournalEntry]], frozen=True):
+    """The last entries of the run's journal, at most `limit` of them, in order; of those with a seq under `before`, if that is said."""
+
+    tenant: TenantId
+    run_id: RunId
+    before: int | None = None
+    limit: int = 200
+
+
 class ProgressOfRuns(Query["Sequence[RunProgress | None]"], frozen=True):
     """What each position has not read, None where the tenant has no such run: all of one moment of the store.
 

@@ -16,6 +16,7 @@ from serve.cli.output import complain
 MODULES = {
     "init": ("init",),
     "server": ("up", "down"),
+    "console": ("console",),
     "node": ("node",),
     "drain": ("drain",),
     "trigger": ("trigger",),

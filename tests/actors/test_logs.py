@@ -20,7 +20,7 @@ from owlclaw_ray.testing.in_process import in_process_runtime
 def restored(monkeypatch):
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, getattr(sys, name))
-    loggers = [logging.getLogger(name) for name in ("owlclaw_ray", "actors", "serve")]
+    loggers = [logging.getLogger(name) for name in ("owlclaw_ray", "actors", "serve", "console")]
     before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
     root = logging.getLogger()
     of_root = root.handlers[:]

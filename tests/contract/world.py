@@ -17,6 +17,7 @@ from owlclaw_ray.domain.webhook import Mapping, SignatureForm, WebhookSource
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from serve.api import build_api
+from serve.surfaces import surfaces
 
 SECRET = "It's a Secret to Everybody"
 GITHUB = WebhookSource(
@@ -66,7 +67,9 @@ async def serve(folder: Path, listener: socket.socket, started: Future[uvicorn.S
         defaults=Defaults(callbacks=CallbackRules()),
         scores=Scores(),
     ) as runtime:
-        api = build_api(runtime, clock=SystemClock(), body_limit_bytes=BODY_LIMIT, keep_alive_seconds=0.1)
+        api = build_api(
+            runtime, clock=SystemClock(), body_limit_bytes=BODY_LIMIT, keep_alive_seconds=0.1, surfaces=surfaces()
+        )
         config = uvicorn.Config(api, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         started.set_result(server)

@@ -10,7 +10,15 @@ from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import AppendJournal, CancelRun, ClaimRun
-from owlclaw_ray.store.queries import AgentPage, ChangedRuns, JournalOfRun, JournalPosition, ProgressOfRuns, RunProgress
+from owlclaw_ray.store.queries import (
+    AgentPage,
+    ChangedRuns,
+    JournalOfRun,
+    JournalPosition,
+    JournalTail,
+    ProgressOfRuns,
+    RunProgress,
+)
 from tests.contracts.store_commands import AGENT, NOW, OTHER, activation, ending, entries, submission
 
 _OTHER_AGENT = AgentRef.parse("trader:AAPL", TenantId("租户"))
@@ -47,6 +55,20 @@ class FollowingContract:
         assert found[1].over
         assert found[1].status is RunStatus.CANCELLED
         assert await store.read(ProgressOfRuns([])) == []
+
+    async def test_the_last_entries_of_a_journal_are_read_page_by_page_from_its_end(self, store: Store) -> None:
+        await store.apply([submission("run_1"), submission("run_2", _OTHER_AGENT), activation("act_1")])
+        await store.apply([ClaimRun(AGENT, 1, NOW)])
+        await store.apply([AppendJournal(RunId("run_1"), AGENT, 1, entries(3, *[EntryKind.MODEL_REPLIED] * 3))])
+
+        async def tail(run_id: str, before: int | None = None) -> list[int]:
+            return [each.seq for each in await store.read(JournalTail(AGENT.tenant, RunId(run_id), before, 2))]
+
+        assert await tail("run_1") == [4, 5]
+        assert await tail("run_1", 4) == [2, 3]
+        assert await tail("run_1", 2) == [1]
+        assert await tail("run_1", 1) == []
+        assert await tail("run_2") == []
 
     async def test_runs_of_other_tenants_are_none(self, store: Store) -> None:
         await store.apply([submission("run_1"), submission("run_2", _OTHER_AGENT)])

@@ -19,7 +19,7 @@ from tests.docs.snippets import ROOT
 FILE = ROOT / "deploy/Dockerfile"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 SERVICE = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]["owlclaw"]
-PACKAGES = ("owlclaw_ray", "actors", "serve")
+PACKAGES = ("owlclaw_ray", "actors", "serve", "console")
 
 
 def instructions():

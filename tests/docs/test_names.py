@@ -32,7 +32,9 @@ _ROW = re.compile(r"^\| ([^|]+) \| [^|]+ \| `(\w+)` in `([\w/.]+)` \|$", re.MULT
 
 def product():
     """Return the syntax of all modules of the product by their paths."""
-    files = (file for package in ("owlclaw_ray", "actors", "serve") for file in (ROOT / package).rglob("*.py"))
+    files = (
+        file for package in ("owlclaw_ray", "actors", "serve", "console") for file in (ROOT / package).rglob("*.py")
+    )
     return {file.relative_to(ROOT).as_posix(): ast.parse(file.read_text(encoding="utf-8")) for file in files}
 
 

@@ -80,11 +80,17 @@ def project(tmp_path, installed):
     return folder
 
 
-def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel):
+def test_the_wheel_holds_the_four_packages_and_nothing_else(wheel):
     with zipfile.ZipFile(wheel) as archive:
-        tops = {name.partition("/")[0] for name in archive.namelist()}
-    assert {name for name in tops if not name.endswith(".dist-info")} == {"owlclaw_ray", "actors", "serve"}
-    assert len(tops) == 4
+        names = archive.namelist()
+    tops = {name.partition("/")[0] for name in names}
+    pages = {name for name in names if name.startswith(("console/templates/", "console/static/"))}
+    assert {name for name in tops if not name.endswith(".dist-info")} == {"owlclaw_ray", "actors", "serve", "console"}
+    assert len(tops) == 5
+    written = {
+        str(each.relative_to(ROOT)) for part in ("templates", "static") for each in (ROOT / "console" / part).iterdir()
+    }
+    assert pages == written
 
 
 def test_an_installed_package_serves_a_project_whose_own_modules_have_the_names_of_our_packages(installed, project):

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.access.authentication import Authenticator
 from owlclaw_ray.access.keys import AccessKeys
+from owlclaw_ray.access.sessions import Sessions
 from owlclaw_ray.access.tenants import Tenants
 from owlclaw_ray.definitions.api import plain_name
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits, ModelChoice
@@ -379,6 +380,7 @@ class MemoryRuntime(Runtime):
             clock=clock,
         )
         self.authenticator = Authenticator(self.schedules, clock, self._ids)
+        self.sessions = Sessions(self.schedules, self.authenticator, clock, self._ids)
         self.keys = AccessKeys(self.schedules, clock, self._ids, made=self.authenticator.close)
         self.tenants = Tenants(self.schedules, clock, self._ids, made=self.authenticator.close)
         nothing = NothingOfTenants()
@@ -507,6 +509,12 @@ class MemoryRuntime(Runtime):
     async def watch(self, tenant: TenantId, run_id: RunId, after: int, seconds: float) -> RunProgress:
         async with self.follow(tenant, run_id, after) as follower:
             return await follower.next(seconds)
+
+    async def journal(
+        self, tenant: TenantId, run_id: RunId, before: int | None = None, limit: int = 200
+    ) -> Sequence[JournalEntry]:
+        found = self._journals.get(run_id, []) if tenant == DEFAULT_TENANT else []
+        return [each for each in found if before is None or each.seq < before][-limit:]
 
     @property
     def followers(self) -> int:

@@ -44,6 +44,7 @@ from owlclaw_ray.store.queries import (
     ExpiredApprovals,
     HeadsOfWriter,
     JournalOfRun,
+    JournalTail,
     LedgerBreaks,
     LedgerChain,
     LedgerChains,
@@ -215,6 +216,20 @@ def _read_journal(connection: Connection, query: JournalOfRun) -> Sequence[Journ
         .order_by(journal.c.seq)
     )
     return [entry_of(row) for row in connection.execute(found)]
+
+
+@reads(JournalTail)
+def _read_journal_tail(connection: Connection, query: JournalTail) -> Sequence[JournalEntry]:
+    found = (
+        select(*ENTRY_COLUMNS)
+        .join(runs, runs.c.run_id == journal.c.run_id)
+        .where(journal.c.run_id == query.run_id, runs.c.tenant == query.tenant)
+        .order_by(journal.c.seq.desc())
+        .limit(query.limit)
+    )
+    if query.before is not None:
+        found = found.where(journal.c.seq < query.before)
+    return [entry_of(row) for row in connection.execute(found)][::-1]
 
 
 class _PositionStatements:

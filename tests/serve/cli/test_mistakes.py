@@ -586,7 +586,9 @@ def _free_port() -> int:
 
 def test_what_users_are_told_to_install_can_be_installed_from_a_checkout():
     sources = [
-        path for part in ("owlclaw_ray", "actors", "serve", "benchmarks", "docs") for path in (ROOT / part).rglob("*")
+        path
+        for part in ("owlclaw_ray", "actors", "serve", "console", "benchmarks", "docs")
+        for path in (ROOT / part).rglob("*")
     ]
     texts = {
         path: path.read_text() for path in [*sources, ROOT / "README.md"] if path.suffix in {".py", ".md", ".template"}

@@ -20,7 +20,7 @@ from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.ids import ApprovalId, ArtifactId, KeyId, TaskId, TenantId
 from owlclaw_ray.store import artifacts as artifact_queries
 from owlclaw_ray.store import queries as q
-from owlclaw_ray.store import run_ends, secrets
+from owlclaw_ray.store import run_ends, secrets, tenant_rows
 from owlclaw_ray.store.commands import (
     AppendLedger,
     AwaitApprovals,
@@ -130,6 +130,9 @@ def reading(tenant):
         run_ends.EndedRunCount(Chain(tenant, "keeper-1"), 0),
         secrets.SecretByName(tenant, "crm"),
         secrets.SecretsOfTenant(tenant),
+        tenant_rows.OpenRuns(tenant, 9),
+        tenant_rows.RowsLeft(tenant),
+        tenant_rows.TenantRowPage(tenant, "runs"),
     ]
 
 

@@ -1,0 +1,107 @@
+"""The templates, compiled once, and what they know of numbers and times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from console.static_files import address
+from console.text import brief, clipped, finalised, pretty
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=finalised,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.filters |= {
+        "brief": brief,
+        "clipped": clipped,
+        "count": counted,
+        "duration": duration,
+        "iso": iso,
+        "money": money,
+        "pretty": pretty,
+        "segment": segment,
+        "since": since,
+        "stamp": stamp,
+    }
+    environment.globals |= {"address": address, "query": query}
+    environment.globals["parts"] = environment.get_template("_parts.html").module  # blocks alone see no imports
+    environment.globals["calls"] = environment.get_template("_approval.html").module
+    return environment
+
+
+class Templates:
+    """Renders pages, and parts of them."""
+
+    def __init__(self) -> None:
+        self._environment = _environment()
+
+    def page(self, name: str, context: Mapping[str, object]) -> str:
+        """Return a page."""
+        return self._environment.get_template(name).render(context)
+
+    def part(self, name: str, block: str, context: Mapping[str, object]) -> str:
+        """Return one block of a page."""
+        template = self._environment.get_template(name)
+        return "".join(template.blocks[block](template.new_context(dict(context))))
+
+
+def counted(number: int) -> str:
+    """Return 1234567 as 1,234,567."""
+    return f"{number:,}"
+
+
+def duration(milliseconds: float) -> str:
+    """Return a span as people say it: 7 ms, 1.25 s, 2 m 03 s, 1 h 02 m."""
+    if milliseconds < 1_000:
+        return f"{milliseconds:.0f} ms"
+    seconds = milliseconds / 1_000
+    if seconds < 60:
+        return f"{seconds:.2f} s" if seconds < 10 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} m {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} m"
+
+
+def money(dollars: float) -> str:
+    """Return an amount of US dollars: small ones with the digits that say something."""
+    if not dollars:
+        return "$0"
+    return f"${dollars:,.2f}" if dollars >= 1 else f"${dollars:.4f}" if dollars >= 0.0001 else "<$0.0001"
+
+
+def iso(at: datetime) -> str:
+    """Return a time for programs."""
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def since(at: datetime, begin: datetime) -> str:
+    """Return how long after the beginning it was."""
+    return f"+{duration(1_000 * max(0.0, (at - begin).total_seconds()))}"
+
+
+def stamp(at: datetime) -> str:
+    """Return a time for people who have no JavaScript: in UTC."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def segment(text: str) -> str:
+    """Return a text as one part of a path."""
+    return quote(text, safe="")
+
+
+def query(**values: object) -> str:
+    """Return `?a=1&b=2` of what is said, empty if nothing is."""
+    said = {name: value for name, value in values.items() if value not in {None, ""}}
+    return f"?{urlencode(said)}" if said else ""

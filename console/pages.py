@@ -1,0 +1,96 @@
+"""What pages are made of: routes with a scope each, and a frame that shows what its principal may see."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import ClassVar, TypeVar
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from console.jinja import Templates
+from console.text import bytes_of
+from console.visits import Visit, form_token, new_visitor
+from owlclaw_ray.domain.approval import ApprovalStatus
+from owlclaw_ray.domain.principal import LOCAL, Principal
+from owlclaw_ray.store.queries import ApprovalFilter
+from serve.parameters import principal_of, tenant_of
+from serve.resource import Resource, operation
+from serve.surfaces import Surroundings
+
+PREFIX = "/console"
+FRAGMENT = "fragment"
+"""The query parameter that asks for a part of a page."""
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Awaitable[Response]])
+_MOST_PENDING = 100
+
+
+class _NavigationPlace(Struct, frozen=True):
+    """One of the console's parts, in its navigation."""
+
+    path: str
+    title: str
+    scope: str
+
+
+PLACES = (
+    _NavigationPlace("runs", "Runs", "runs:read"),
+    _NavigationPlace("agents", "Agents", "agents:read"),
+    _NavigationPlace("approvals", "Approvals", "approvals:read"),
+)
+
+
+def page(route: str, scope: str, *queries: str) -> Callable[[_Endpoint], _Endpoint]:
+    """Return what marks a function as the page, or the action, of a route; `queries`: the query parameters that it takes."""
+    extra = {"parameters": [{"name": name, "in": "query"} for name in queries]}
+    return operation(route, scope, "", {200: {}}, extra=extra, documented=False)
+
+
+class Pages(Resource):
+    """Pages of one subject. Problems are raised as the JSON routes do: they become pages on their way out."""
+
+    tag = "console"
+    place: ClassVar[str] = ""
+    """The part of the console that they belong to."""
+
+    def __init__(self, surroundings: Surroundings, templates: Templates) -> None:
+        super().__init__(surroundings.runtime)
+        self._surroundings, self._templates = surroundings, templates
+
+    async def shown(self, request: Request, template: str, *parts: str, **context: object) -> Response:
+        """Return a page, or one of these parts of it if the request asks for that."""
+        visit, principal = Visit.of(request.scope), principal_of(request)
+        secret = visit.session or visit.visitor or new_visitor()
+        known: dict[str, object] = {
+            "principal": principal,
+            "signed_in": principal is not LOCAL,
+            "may": principal.may,
+            "token": form_token(secret),
+            "once": new_visitor(),
+            "place": self.place,
+            "places": [each for each in PLACES if principal.may(each.scope)],
+            "pending": await self._pending(request, principal),
+            **context,
+        }
+        part = request.query_params.get(FRAGMENT)
+        known["is_part"] = part in parts
+        if part in parts:
+            return HTMLResponse(bytes_of(self._templates.part(template, part, known)))
+        response = HTMLResponse(bytes_of(self._templates.page(template, known)))
+        if not visit.session and not visit.visitor:
+            visit.set(response, "visit", secret)
+        return response
+
+    async def _pending(self, request: Request, principal: Principal) -> str:
+        """Return how many calls wait for a person, for the badge of every page; empty for none, and where nobody may know."""
+        if not principal.may("approvals:read") or principal.patterns:
+            return ""
+        where = ApprovalFilter(tenant_of(request), None, None, ApprovalStatus.PENDING, _MOST_PENDING)
+        found = len(await self._runtime.approvals(where))
+        return f"{_MOST_PENDING - 1}+" if found >= _MOST_PENDING else str(found or "")
+
+
+def see(path: str) -> Response:
+    """Return what leads to a page of the console after a form was sent."""
+    return RedirectResponse(f"{PREFIX}{path}", 303)

@@ -1,0 +1,202 @@
+"""One run: its conversation, its times and its journal, live; and what can be done about it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, ClassVar
+
+import orjson
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from console.entries import views
+from console.jinja import Templates
+from console.pages import FRAGMENT, Pages, page, see
+from console.runs import again, run_of, seq_of
+from console.text import bytes_of, pretty
+from console.timeline import timeline
+from console.visits import read_form
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.principal import LOCAL
+from owlclaw_ray.domain.run import Run, Usage
+from owlclaw_ray.errors import NotFoundError, OwlClawError, Problem
+from owlclaw_ray.store.queries import LedgerFilter, RunProgress
+from serve.errors import InvalidRequestError
+from serve.events import EventStream, last_event_id
+from serve.parameters import principal_of
+from serve.streams import KeepAliveTimer
+from serve.surfaces import Surroundings
+
+PAGE = 200
+_MOST_CURL = 4_000
+VIEWS = ("conversation", "journal")
+
+
+class WithheldTools(Struct, frozen=True):
+    """Tools that the run may not use."""
+
+    tools: tuple[str, ...]
+    by: str
+    reason: str
+
+
+class RunPages(Pages):
+    """`/console/runs/{run_id}`."""
+
+    place: ClassVar[str] = "runs"
+
+    def __init__(self, surroundings: Surroundings, templates: Templates) -> None:
+        super().__init__(surroundings, templates)
+        self._pulse = KeepAliveTimer(surroundings.keep_alive)
+
+    @page("GET /console/runs/{run_id}", "runs:read", "view", "before", "did", FRAGMENT)
+    async def console_run(self, request: Request) -> Response:
+        """Show the run, from its newest 200 entries; earlier ones are pages of their own."""
+        run = await run_of(self._runtime, request, request.path_params["run_id"])
+        before = seq_of(request, "before")
+        view = request.query_params.get("view") or VIEWS[0]
+        if view not in VIEWS:
+            raise InvalidRequestError([Problem("query view", f"is {view!r}", f"one of {', '.join(VIEWS)}")])
+        entries = await self._runtime.journal(run.agent.tenant, run.run_id, before, PAGE)
+        now = self._surroundings.clock.now()
+        first, last = (entries[0].seq, entries[-1].seq) if entries else (1, 0)
+        return await self.shown(
+            request,
+            "run.html",
+            "head",
+            run=run,
+            view=view,
+            did=request.query_params.get("did") == "cancel",
+            before=before,
+            first=first,
+            last=last,
+            entries=views(entries),
+            times=timeline(entries, now, over=run.status.final or before is not None),
+            usage=_usage(run, entries),
+            withheld=await self._withheld(request, run, entries),
+            payload="" if run.trigger.content is None else pretty(run.trigger.payload),
+            children=_children(entries),
+            curl=_curl(run, f"{request.url.scheme}://{request.url.netloc}", keyed=principal_of(request) is not LOCAL),
+            took=_milliseconds(run, now),
+        )
+
+    async def _withheld(self, request: Request, run: Run, entries: Sequence[JournalEntry]) -> Sequence[WithheldTools]:
+        """Return which tools the run was not given, as far as the ledger says so and the principal may read that."""
+        if not principal_of(request).may("ledger:read") or not entries:
+            return ()
+        where = LedgerFilter(run.agent.tenant, run.agent, run.run_id, LedgerKind.VISIBILITY, limit=1)
+        found = await self._runtime.ledger(where)
+        hidden: Sequence[dict[str, Any]] = found[0].record.data.get("hidden", ()) if found else ()
+        return [
+            WithheldTools(tuple(map(str, each.get("tools", ()))), str(each.get("by", "")), str(each.get("reason", "")))
+            for each in hidden
+        ]
+
+    @page("GET /console/runs/{run_id}/entries/{seq}", "runs:read")
+    async def console_entry(self, request: Request) -> Response:
+        """Return all that an entry says, as JSON in a page of plain text."""
+        run = await run_of(self._runtime, request, request.path_params["run_id"])
+        text = request.path_params["seq"]
+        if not (text.isascii() and text.isdigit() and len(text) < 10):
+            raise NotFoundError("entry", text)
+        found = await self._runtime.journal(run.agent.tenant, run.run_id, int(text) + 1, 1)
+        if not found or found[0].seq != int(text):
+            raise NotFoundError("entry", text)
+        entry = {"seq": found[0].seq, "kind": found[0].kind.value, "at": found[0].at, "data": found[0].data}
+        return Response(bytes_of(pretty(entry)), media_type="text/plain; charset=utf-8")
+
+    @page("GET /console/runs/{run_id}/payload", "runs:read")
+    async def console_payload(self, request: Request) -> Response:
+        """Return what the run was triggered with, as JSON in a page of plain text."""
+        run = await run_of(self._runtime, request, request.path_params["run_id"])
+        return Response(bytes_of(pretty(run.trigger.payload)), media_type="text/plain; charset=utf-8")
+
+    @page("GET /console/runs/{run_id}/stream", "runs:read", "after", "view")
+    async def console_stream(self, request: Request) -> Response:
+        """Stream the entries of the run as parts of its page, as they are committed, then `event: end`."""
+        run = await run_of(self._runtime, request, request.path_params["run_id"])
+        after = last_event_id(request) or seq_of(request, "after") or 0
+        view = "journal" if request.query_params.get("view") == "journal" else VIEWS[0]
+        return EventStream(
+            self._runtime,
+            run.agent.tenant,
+            run.run_id,
+            after,
+            places=self._surroundings.places,
+            pulse=self._pulse,
+            form=partial(self._events, run, view),
+        )
+
+    def _events(self, run: Run, view: str, watched: RunProgress) -> bytes:
+        body = b""
+        if watched.entries:
+            context = {"entries": views(watched.entries), "run": run, "view": view}
+            lines = bytes_of(self._templates.part("run.html", "entry_list", context)).splitlines()
+            data = b"\n".join(b"data: " + line for line in lines if line.strip())
+            body = b"id: %d\nevent: entries\n%s\n\n" % (watched.entries[-1].seq, data)
+        return body + (b"event: end\ndata: %s\n\n" % watched.status.value.encode() if watched.over else b"")
+
+    @page("POST /console/runs/{run_id}/cancel", "runs:write")
+    async def console_cancel(self, request: Request) -> Response:
+        """Ask for the run's end."""
+        await read_form(request)
+        run = await run_of(self._runtime, request, request.path_params["run_id"])
+        await self._runtime.cancel(run.agent.tenant, run.run_id)
+        return see(f"/runs/{run.run_id}?did=cancel")
+
+    @page("POST /console/runs/{run_id}/rerun", "runs:write")
+    async def console_rerun(self, request: Request) -> Response:
+        """Trigger the agent with the same again; the same form twice makes one run."""
+        form = await read_form(request)
+        run = await run_of(self._runtime, request, request.path_params["run_id"])
+        (outcome,) = await self._runtime.submit_all([again(request, run, f"{form.text('once')}-{run.run_id}")])
+        if isinstance(outcome, OwlClawError):
+            raise outcome
+        return see(f"/runs/{outcome.run_id}")
+
+
+def _usage(run: Run, entries: Sequence[JournalEntry]) -> Usage:
+    """Return what the run used: in the end what it says itself, else what the replies that are shown say."""
+    if run.result is not None:
+        return run.result.usage
+    used = Usage()
+    for each in entries:
+        if each.kind is EntryKind.MODEL_REPLIED:
+            told = each.data.get("usage") or {}
+            used += Usage(**{name: told.get(name, 0) for name in Usage.__struct_fields__})
+    return used
+
+
+def _children(entries: Sequence[JournalEntry]) -> Sequence[str]:
+    """Return the runs that this one started and waited for, as far as these entries say so."""
+    runs: list[str] = []
+    for each in entries:
+        if each.kind is EntryKind.RUN_WAITING:
+            told = each.data.get("runs") or {}
+            runs += [str(run_id) for run_id in (told.values() if isinstance(told, dict) else told)]
+    return [*dict.fromkeys(runs)]
+
+
+def _milliseconds(run: Run, now: datetime) -> float | None:
+    """Return for how long it ran, or has run."""
+    if run.started_at is None:
+        return None
+    return float(((run.finished_at or now) - run.started_at).total_seconds() * 1_000)
+
+
+def _curl(run: Run, server: str, *, keyed: bool) -> str:
+    """Return the command that triggers the agent with the same."""
+    body: dict[str, Any] = {"focus": run.trigger.focus} if run.trigger.focus else {}
+    if run.trigger.content is not None:
+        body["payload"] = run.trigger.payload
+    said = orjson.dumps(body).decode()
+    if len(said) > _MOST_CURL:
+        said = '{"focus":"…"}'
+    key = ' -H "Authorization: Bearer $OWLCLAW_API_KEY"' if keyed else ""
+    url = shlex.quote(f"{server}/v1/agents/{run.agent.agent_id}/triggers")
+    return f"curl {url}{key} -H 'Content-Type: application/json' -d {shlex.quote(said)}"

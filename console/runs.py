@@ -1,0 +1,187 @@
+"""The list of runs, and what is done with several of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from console.jinja import query
+from console.pages import FRAGMENT, PREFIX, Pages, page, see
+from console.visits import read_form
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.run import Run, RunStatus
+from owlclaw_ray.domain.trigger import Admission, Trigger, TriggerKind
+from owlclaw_ray.errors import NotFoundError, OwlClawError, Problem
+from owlclaw_ray.ids import RunId
+from owlclaw_ray.runtime.api import Runtime, TriggerRequest
+from owlclaw_ray.store.queries import RunFilter
+from serve.errors import InvalidRequestError
+from serve.parameters import check_owner, only_agent_of, principal_of, tenant_of
+from serve.trigger_request import body_hash
+
+PAGE = 50
+_MOST_NEWS = 50
+_MOST_AT_ONCE = 50
+_DID = re.compile(r"(cancel|rerun)-(\d{1,3})")
+_SEQ = re.compile(r"[1-9]\d{0,17}")
+
+
+class RunList(Struct, frozen=True):
+    """A page of runs."""
+
+    runs: Sequence[Run]
+    newer: int = 0
+    """How many came since the page was opened."""
+    before: int | None = None
+    """Where the next page begins; None if there is none."""
+
+
+class RunsPages(Pages):
+    """`/console/runs`."""
+
+    place: ClassVar[str] = "runs"
+
+    @page("GET /console/runs", "runs:read", "status", "agent", "before", "upto", "did", FRAGMENT)
+    async def console_runs(self, request: Request) -> Response:
+        """Show a page of runs; what comes while it is looked at is counted above, and moves nothing."""
+        asked = request.query_params
+        status, agent = asked.get("status", ""), asked.get("agent", "").strip()
+        narrowed = bool(principal_of(request).patterns) and not agent
+        found = RunList(()) if narrowed else await self._found(request, agent, status_of(status))
+        did = _DID.fullmatch(asked.get("did", ""))
+        upto = seq_of(request, "upto") or (found.runs[0].seq if found.runs else 0)
+        return await self.shown(
+            request,
+            "runs.html",
+            "rows",
+            found=found,
+            narrowed=narrowed,
+            status=status,
+            agent=agent,
+            before=asked.get("before", ""),
+            upto=upto,
+            statuses=list(RunStatus),
+            did=did and (did[1], int(did[2])),
+            agents=await self._agents(request) if not found.runs and not agent and not status else (),
+            here=f"{PREFIX}/runs{query(status=status, agent=agent)}",
+        )
+
+    async def _found(self, request: Request, agent: str, status: RunStatus | None) -> RunList:
+        ref = only_agent_of(request, agent or None)
+        before, upto = seq_of(request, "before"), seq_of(request, "upto")
+        where = RunFilter(tenant_of(request), ref, status, before, PAGE + 1, payloads=False)
+        newer = 0
+        if upto is not None and before is None:
+            newest = await self._runtime.runs(replace(where, limit=_MOST_NEWS))
+            newer = sum(run.seq > upto for run in newest)
+            where = replace(where, before_seq=upto + 1)
+        found = await self._runtime.runs(where)
+        return RunList(found[:PAGE], newer, found[PAGE - 1].seq if len(found) > PAGE else None)
+
+    async def _agents(self, request: Request) -> Sequence[str]:
+        """Return the agents that a first run can be of."""
+        if not principal_of(request).may("agents:read"):
+            return ()
+        found = await self._runtime.agents(tenant_of(request), "", 100)
+        sees = principal_of(request).sees
+        return [each.agent.agent_id for each in found if sees(each.agent) and not each.problem]
+
+    @page("GET /console/runs/selection", "runs:write", "action", "run")
+    async def console_selection(self, request: Request) -> Response:
+        """Show what an action would do to each of the runs that are chosen; nothing is done."""
+        action = action_of(request.query_params.get("action", ""))
+        chosen = await self._chosen(request, request.query_params.getlist("run"))
+        return await self.shown(
+            request,
+            "selection.html",
+            action=action,
+            affected=[run for run in chosen if _concerns(action, run)],
+            spared=[run for run in chosen if not _concerns(action, run)],
+        )
+
+    @page("POST /console/runs/selection", "runs:write")
+    async def console_act_on_selection(self, request: Request) -> Response:
+        """Do it, and lead back to the list."""
+        form = await read_form(request)
+        action = action_of(form.text("action"))
+        chosen = [run for run in await self._chosen(request, form.all("run")) if _concerns(action, run)]
+        if action == "cancel":
+            for run in chosen:
+                await self._runtime.cancel(run.agent.tenant, run.run_id)
+            done = len(chosen)
+        else:
+            asked = [again(request, run, f"{form.text('once')}-{run.run_id}") for run in chosen]
+            outcomes = await self._runtime.submit_all(asked)
+            done = sum(not isinstance(each, OwlClawError) for each in outcomes)
+            refused = [each for each in outcomes if isinstance(each, OwlClawError)]
+            if refused and not done:
+                raise refused[0]
+        return see(f"/runs{query(did=f'{action}-{done}')}")
+
+    async def _chosen(self, request: Request, run_ids: Sequence[str]) -> Sequence[Run]:
+        chosen = list(dict.fromkeys(run_ids))
+        if not 0 < len(chosen) <= _MOST_AT_ONCE:
+            what = "no run is chosen" if not chosen else f"{len(chosen)} runs are chosen"
+            raise InvalidRequestError([Problem("run", what, f"choose 1 to {_MOST_AT_ONCE}")])
+        return [await run_of(self._runtime, request, each) for each in chosen]
+
+
+async def run_of(runtime: Runtime, request: Request, run_id: str) -> Run:
+    """Return a run of the tenant that the principal may have to do with; raises NotFoundError, AccessDeniedError."""
+    if "\0" in run_id:
+        raise NotFoundError("run", run_id)
+    run = await runtime.run(tenant_of(request), RunId(run_id))
+
+    async def owner() -> AgentRef:
+        return run.agent
+
+    await check_owner(request, owner)
+    return run
+
+
+def again(request: Request, run: Run, key: str) -> TriggerRequest:
+    """Return the request for another run with what a run was triggered with: once for each key."""
+    was = run.trigger
+    trigger = Trigger(
+        TriggerKind.API, was.content, was.focus, task_type=was.task_type, session=was.session, user=was.user
+    )
+    admission = Admission(quota=principal_of(request).quota)
+    return TriggerRequest(run.agent, trigger, admission, key, body_hash(run.agent, trigger, admission))
+
+
+def status_of(text: str) -> RunStatus | None:
+    """Return the status of a filter; raises InvalidRequestError."""
+    if not text:
+        return None
+    try:
+        return RunStatus(text)
+    except ValueError:
+        right = ", ".join(each.value for each in RunStatus)
+        raise InvalidRequestError([Problem("query status", f"is {text!r}", f"one of {right}")]) from None
+
+
+def seq_of(request: Request, name: str) -> int | None:
+    """Return the number of a query parameter, None without one; raises InvalidRequestError."""
+    text = request.query_params.get(name, "")
+    if not text:
+        return None
+    if not _SEQ.fullmatch(text):
+        raise InvalidRequestError([Problem(f"query {name}", f"is {text!r}", "a number from a page of the console")])
+    return int(text)
+
+
+def action_of(text: str) -> str:
+    """Return what is to be done; raises InvalidRequestError."""
+    if text not in {"cancel", "rerun"}:
+        raise InvalidRequestError([Problem("action", f"is {text!r}", "cancel or rerun")])
+    return text
+
+
+def _concerns(action: str, run: Run) -> bool:
+    return action == "rerun" or not (run.status.final or run.cancel_requested)

@@ -1,0 +1,213 @@
+// The console without this file is whole: pages, forms and links. With it pages are live, times are relative, keys work in the inbox.
+
+const connection = document.getElementById("connection");
+const lost = (isLost) => { if (connection) connection.hidden = !isLost; };
+
+/** Return the elements of a part of a page that the server has rendered and escaped. */
+function parsed(text) {
+  const template = document.createElement("template");
+  template.innerHTML = text;
+  return template.content;
+}
+
+/** Replace what has another version in `fresh`; whatever a person is using stays until the next time. */
+function update(fresh) {
+  for (const element of fresh.querySelectorAll("[id][data-v]")) {
+    const shown = document.getElementById(element.id);
+    if (!shown || shown.dataset.v === element.dataset.v || shown.contains(document.activeElement)) continue;
+    const chosen = shown.querySelector("input:checked");
+    const copy = element.cloneNode(true);
+    if (chosen && shown.tagName === "TR") copy.querySelector("input").checked = true;
+    shown.replaceWith(copy);
+  }
+}
+
+/** Have a list hold the same elements as the fresh one, in its order, without touching those that are in both. */
+function follow(list, fresh) {
+  const wanted = new Set([...fresh.children].map((each) => each.id));
+  for (const each of [...list.children]) {
+    if (!wanted.has(each.id) && !each.contains(document.activeElement)) each.remove();
+  }
+  let after = null;
+  for (const each of [...fresh.children]) {
+    const shown = document.getElementById(each.id);
+    if (!shown) {
+      const copy = each.cloneNode(true);
+      after ? after.after(copy) : list.prepend(copy);
+      after = copy;
+    } else after = shown;
+  }
+}
+
+/** Asks for a part of the page every few seconds while it is looked at: src, every (seconds), whole (the id of a list to follow). */
+class LiveRegion extends HTMLElement {
+  connectedCallback() {
+    this.seconds = Number(this.getAttribute("every")) || 5;
+    this.wait = this.seconds;
+    this.later();
+    this.seen = () => { if (!document.hidden) this.ask(); };
+    document.addEventListener("visibilitychange", this.seen);
+  }
+
+  disconnectedCallback() {
+    clearTimeout(this.timer);
+    document.removeEventListener("visibilitychange", this.seen);
+  }
+
+  later() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => (document.hidden ? this.later() : this.ask()), 1000 * this.wait);
+  }
+
+  async ask() {
+    try {
+      const response = await fetch(this.getAttribute("src"), { headers: { accept: "application/problem+json" } });
+      if (response.status === 401) return location.reload();
+      if (!response.ok) throw new Error(response.status);
+      const fresh = parsed(await response.text());
+      const whole = this.getAttribute("whole");
+      if (whole) follow(document.getElementById(whole), fresh.getElementById(whole));
+      update(fresh);
+      lost(false);
+      this.wait = this.seconds;
+    } catch {
+      lost(true);
+      this.wait = Math.min(30, 2 * this.wait);
+    }
+    if (this.isConnected) this.later();
+  }
+}
+
+/** Appends the entries of a run as they are committed: src (the stream), head (what to renew after them). */
+class RunStream extends HTMLElement {
+  connectedCallback() {
+    const source = this.getAttribute("src");
+    if (!source) return;
+    this.stream = new EventSource(source);
+    this.stream.onopen = () => lost(false);
+    this.stream.onerror = () => lost(true);
+    this.stream.addEventListener("entries", (event) => this.append(event));
+    this.stream.addEventListener("end", () => { this.stream.close(); lost(false); this.renew(); });
+  }
+
+  disconnectedCallback() {
+    this.stream?.close();
+    clearTimeout(this.timer);
+  }
+
+  append(event) {
+    const entries = document.getElementById("entries");
+    const atEnd = innerHeight + scrollY >= document.documentElement.scrollHeight - 80;
+    for (const each of [...parsed(event.data).children]) {
+      if (!document.getElementById(each.id)) entries.append(each);
+    }
+    document.getElementById("last-entry").textContent = event.lastEventId;
+    if (atEnd && entries.children.length > 6) scrollTo({ top: document.documentElement.scrollHeight });
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.renew(), 250);
+  }
+
+  async renew() {
+    const response = await fetch(this.getAttribute("head"), { headers: { accept: "application/problem+json" } }).catch(() => null);
+    if (response?.ok) update(parsed(await response.text()));
+  }
+}
+
+/** j and k go from call to call; a and d to its buttons, which Enter presses: no key alone decides anything. */
+class ApprovalInbox extends HTMLElement {
+  connectedCallback() {
+    this.pressed = (event) => this.act(event);
+    document.addEventListener("keydown", this.pressed);
+  }
+
+  disconnectedCallback() { document.removeEventListener("keydown", this.pressed); }
+
+  act(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
+    const calls = [...this.querySelectorAll("article.ask")];
+    const at = calls.findIndex((each) => each.contains(document.activeElement));
+    const button = (value) => (calls[at] ?? calls[0])?.querySelector(`button[value="${value}"]`);
+    const steps = {
+      j: () => calls[Math.min(at + 1, calls.length - 1)],
+      k: () => calls[Math.max(at - 1, 0)],
+      a: () => button("allow_once"),
+      d: () => button("deny"),
+    };
+    const target = steps[event.key]?.();
+    if (!target) return;
+    event.preventDefault();
+    target.focus();
+    target.scrollIntoView({ block: "nearest" });
+  }
+}
+
+/** Copies data-text; also over plain HTTP, where browsers offer no clipboard. */
+class CopyButton extends HTMLElement {
+  connectedCallback() {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "plain";
+    button.textContent = "Copy";
+    button.addEventListener("click", async () => {
+      await this.copy();
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    });
+    this.replaceChildren(button);
+  }
+
+  async copy() {
+    if (navigator.clipboard) return navigator.clipboard.writeText(this.dataset.text);
+    const field = document.createElement("textarea");
+    field.value = this.dataset.text;
+    field.className = "unseen";
+    this.append(field);
+    field.select();
+    document.execCommand("copy");
+    field.remove();
+  }
+}
+
+const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
+const words = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "narrow" });
+const exact = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+
+/** Shows a time as distance from now, or with `elapsed` as a stopwatch; the exact one, in the visitor's zone, as its title. */
+class RelativeTime extends HTMLElement {
+  static all = new Set();
+
+  connectedCallback() {
+    this.at = new Date(this.getAttribute("datetime"));
+    this.title = exact.format(this.at);
+    RelativeTime.all.add(this);
+    this.show();
+  }
+
+  disconnectedCallback() { RelativeTime.all.delete(this); }
+
+  show() {
+    const seconds = Math.round((this.at - Date.now()) / 1000);
+    const [unit, size] = UNITS.find(([, each]) => Math.abs(seconds) >= each) ?? UNITS.at(-1);
+    const text = this.hasAttribute("elapsed")
+      ? `${Math.trunc(Math.abs(seconds) / size)} ${unit === "minute" ? "m" : unit[0]}`
+      : Math.abs(seconds) < 1 ? "now" : words.format(Math.trunc(seconds / size), unit);
+    if (this.textContent !== text) this.textContent = text;
+  }
+}
+
+setInterval(() => { if (!document.hidden) RelativeTime.all.forEach((each) => each.show()); }, 1000);
+
+customElements.define("live-region", LiveRegion);
+customElements.define("run-stream", RunStream);
+customElements.define("approval-inbox", ApprovalInbox);
+customElements.define("copy-button", CopyButton);
+customElements.define("relative-time", RelativeTime);
+
+// A sign-in link has its code behind the #, which browsers send nowhere.
+const form = document.getElementById("sign-in");
+if (form && location.hash.length > 1) {
+  form.elements.code.value = decodeURIComponent(location.hash.slice(1));
+  history.replaceState(null, "", location.pathname + location.search);
+  form.elements.key.required = false;
+  form.submit();
+}

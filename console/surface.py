@@ -1,0 +1,128 @@
+"""The console as a surface of the ingress: its routes, its sessions, and how problems look in it."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import orjson
+from fastapi import APIRouter
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from console.agents import AgentPages
+from console.approvals import ApprovalPages
+from console.jinja import Templates
+from console.pages import PREFIX
+from console.run import RunPages
+from console.runs import RunsPages
+from console.sign_in import SignInPages
+from console.text import bytes_of
+from console.visits import Visit, form_token
+from owlclaw_ray.domain.json import JsonObject
+from serve.problems import PROBLEM_JSON
+from serve.surfaces import Surroundings, is_below
+
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "same-origin",  # with no-referrer, browsers would not say where forms come from
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+_UNAUTHENTICATED = 401
+
+
+class Console:
+    """Pages for people below /console."""
+
+    prefix = PREFIX
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self._templates = Templates()
+        self._sessions = surroundings.runtime
+        self._pages = [
+            kind(surroundings, self._templates)
+            for kind in (SignInPages, RunsPages, RunPages, AgentPages, ApprovalPages)
+        ]
+
+    def router(self) -> APIRouter:
+        """See Surface.router."""
+        router = APIRouter()
+        for each in self._pages:
+            router.routes += each.router().routes
+        return router
+
+    async def key_of(self, scope: Scope) -> str | None:
+        """See Surface.key_of."""
+        session = Visit.of(scope).session
+        return await self._sessions.sessions.key_of(session) if session else None
+
+    def around(self, app: ASGIApp) -> ASGIApp:
+        """See Surface.around."""
+        return _Frame(app, self._templates)
+
+
+def build(surroundings: Surroundings) -> Console:
+    """Return the console."""
+    return Console(surroundings)
+
+
+class _Frame:
+    """ASGI middleware: gives all answers below /console their headers, and shows people problems as pages.
+
+    Who is not let in is led to where one signs in, and from there back.
+    """
+
+    def __init__(self, app: ASGIApp, templates: Templates) -> None:
+        self._app, self._templates = app, templates
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        if scope["type"] != "http" or not is_below(PREFIX, scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        readable = "text/html" in Headers(scope=scope).get("accept", "")
+        start: Message | None = None
+        problem = b""
+
+        async def framed(message: Message) -> None:
+            nonlocal start, problem
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(raw=message.setdefault("headers", []))
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+                if readable and headers.get("content-type", "").startswith(PROBLEM_JSON):
+                    start = message
+                    return
+            if start is None:
+                await send(message)
+                return
+            problem += message.get("body", b"")
+            if not message.get("more_body", False):
+                await self._shown(scope, start, orjson.loads(problem) if problem else {})(scope, receive, send)
+
+        await self._app(scope, receive, framed)
+
+    def _shown(self, scope: Scope, start: Message, problem: JsonObject) -> Response:
+        response: Response
+        if start["status"] == _UNAUTHENTICATED and scope["method"] in {"GET", "HEAD"}:
+            asked = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
+            response = RedirectResponse(f"{PREFIX}/sign-in?next={quote(asked, safe='/')}", 303)
+        else:
+            said = {
+                "status": start["status"],
+                "title": problem.get("title", "Something is wrong"),
+                "detail": problem.get("detail", ""),
+                "problems": problem.get("problems", ()),
+            }
+            session = Visit.of(scope).session
+            context = {"problem": said, "token": form_token(session) if session else ""}
+            response = HTMLResponse(bytes_of(self._templates.page("problem.html", context)), start["status"])
+            kept = MutableHeaders(raw=start["headers"])
+            for name in ("allow", "retry-after", "ratelimit", "ratelimit-policy"):
+                if name in kept:
+                    response.headers[name] = kept[name]
+        response.headers.update(_HEADERS)
+        return response

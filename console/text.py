@@ -1,0 +1,101 @@
+"""What models, tools and callers wrote, as text that people can read and that can do nothing.
+
+Markup is escaped by the templates. Here is what escaping leaves: characters that move the cursor, change colours, turn the direction of
+writing or are not there to the eye become visible, and what is too long is cut.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TypeAlias
+
+import orjson
+from markupsafe import Markup
+from msgspec import Struct
+
+from owlclaw_ray.domain.json import JsonValue
+
+MOST_CHARACTERS = 4_000
+"""Of one text on a page with many."""
+_LINE = 2_000
+_ON_ONE_LINE = 72
+_DELETE = 0x7F
+
+_Table: TypeAlias = dict[int, str]
+
+
+def _table() -> _Table:
+    named = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"} | {_DELETE: "␡"}
+    coded = [
+        *range(0x80, 0xA0),  # C1 controls, which terminals know as escape sequences
+        0x061C,
+        0x180E,
+        0x200B,
+        0x200E,
+        0x200F,
+        *range(0x2028, 0x202F),  # separators of lines, and what turns the direction of writing
+        *range(0x2060, 0x2070),
+        0xFEFF,
+        *range(0xFFF9, 0xFFFC),
+        *range(0xE0000, 0xE0080),  # tags: text that only programs see
+    ]
+    return named | {code: f"⟨U+{code:04X}⟩" for code in coded}
+
+
+_VISIBLE = _table()
+_IN_JSON = {code: json.dumps(chr(code))[1:-1] for code in _VISIBLE if code >= _DELETE}
+
+
+def visible(text: str) -> str:
+    """Return the text with all that is invisible, or does something, made visible. Line feeds and tabs stay."""
+    return text.replace("\r\n", "\n").translate(_VISIBLE)
+
+
+def finalised(value: object) -> object:
+    """Return what a template shows for a value: markup as it is, all else as visible text."""
+    if value is None:
+        return ""
+    return value if isinstance(value, Markup) else visible(str(value))
+
+
+class Clipped(Struct, frozen=True):
+    """The beginning of a text."""
+
+    text: str
+    left: int
+    """How many characters are not in it."""
+
+
+def clipped(text: str, most: int = MOST_CHARACTERS) -> Clipped:
+    """Return the beginning of the text: at most so many characters, and of no line more than 2,000."""
+    begin, left = text[:most], max(0, len(text) - most)
+    if len(begin) <= _LINE:
+        return Clipped(begin, left)
+    lines = [(line[:_LINE], max(0, len(line) - _LINE)) for line in begin.split("\n")]
+    return Clipped("\n".join(line for line, _ in lines), left + sum(cut for _, cut in lines))
+
+
+def brief(text: str, most: int = 160) -> str:
+    """Return the text as one line of a table."""
+    line = " ".join(text[: most * 4].split())
+    return f"{line[: most - 1]}…" if len(line) > most or len(text) > most * 4 else line
+
+
+def pretty(value: JsonValue) -> str:
+    """Return JSON as people read it, and can write it back: what is not seen is escaped. JSON in a text is taken for what it says."""
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError:
+            return str(value)
+    if isinstance(value, str):
+        return str(value)
+    text = orjson.dumps(value, default=str)
+    if len(text) > _ON_ONE_LINE:
+        text = orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str)
+    return text.decode().translate(_IN_JSON)
+
+
+def bytes_of(page: str) -> bytes:
+    """Return UTF-8; of half characters, which have none, question marks."""
+    return page.encode("utf-8", "replace")

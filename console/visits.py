@@ -1,0 +1,123 @@
+"""Who visits: the session that a browser's cookie names, and forms that only our own pages can send.
+
+A form carries a token that is derived from a cookie which no script reads. A page of another origin cannot read it, and what browsers say
+of where a form comes from (`Origin`) is asked for, too: cookies alone are sent whoever made the browser ask.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, urlsplit
+
+from msgspec import Struct
+from starlette.datastructures import Headers
+from starlette.requests import Request, cookie_parser
+from starlette.responses import Response
+from starlette.types import Scope
+
+from owlclaw_ray.access.sessions import SESSION_SECONDS
+from owlclaw_ray.errors import AccessDeniedError, Problem
+from serve.errors import InvalidRequestError
+
+TOKEN_FIELD = "token"  # noqa: S105 - the name of a field
+_MOST_FIELDS = 1_000
+_FOREIGN = (
+    "this form was not sent by a page of this console, or the page is of an earlier session: open it again and repeat"
+)
+
+
+class SentForm(Struct, frozen=True):
+    """What a form of ours says."""
+
+    fields: tuple[tuple[str, str], ...]
+
+    def text(self, name: str) -> str:
+        """Return the field, empty if it is not there. Browsers send CRLF for what was typed as a line feed."""
+        return next((value for each, value in self.fields if each == name), "").replace("\r\n", "\n")
+
+    def all(self, name: str) -> tuple[str, ...]:
+        """Return every value of a field, once."""
+        return tuple(dict.fromkeys(value for each, value in self.fields if each == name))
+
+
+class Visit(Struct, frozen=True):
+    """What a request says of who sends it."""
+
+    cookies: Mapping[str, str]
+    secure: bool
+    port: str
+
+    @classmethod
+    def of(cls, scope: Scope) -> Visit:
+        """Return the visit that a request belongs to."""
+        headers = Headers(scope=scope)
+        cookies = cookie_parser(headers.get("cookie", ""))
+        port = headers.get("host", "").rpartition(":")[2]
+        return cls(cookies, scope["scheme"] == "https", port if port.isdigit() else "")
+
+    def _named(self, what: str) -> str:
+        """Return the name of a cookie. Cookies know no ports: two servers of one machine need two names."""
+        return f"__Host-owlclaw-{what}" if self.secure else f"owlclaw-{what}{self.port and f'-{self.port}'}"
+
+    @property
+    def session(self) -> str:
+        """The token of a session, empty if there is none."""
+        return self.cookies.get(self._named("session"), "")
+
+    @property
+    def visitor(self) -> str:
+        """What tells a browser without a session from others; empty at its first request."""
+        return self.cookies.get(self._named("visit"), "")
+
+    def set(self, response: Response, what: str, value: str, seconds: float | None = None) -> None:
+        """Have the browser keep a cookie, which scripts do not see; for 0 seconds: forget it."""
+        response.set_cookie(
+            self._named(what),
+            value,
+            max_age=None if seconds is None else int(seconds),
+            path="/" if self.secure else "/console",
+            secure=self.secure,
+            httponly=True,
+            samesite="lax" if what == "session" else "strict",
+        )
+
+    def begin(self, response: Response, session: str) -> None:
+        """Have the browser keep a session."""
+        self.set(response, "session", session, SESSION_SECONDS)
+
+    def end(self, response: Response) -> None:
+        """Have the browser forget its session."""
+        self.set(response, "session", "", 0)
+
+
+def new_visitor() -> str:
+    """Return what nobody can guess."""
+    return secrets.token_urlsafe(24)
+
+
+def form_token(secret: str) -> str:
+    """Return what a form carries for the session, or the visitor, of that cookie."""
+    return hashlib.sha256(f"owlclaw console form {secret}".encode()).hexdigest()
+
+
+async def read_form(request: Request) -> SentForm:
+    """Return the form that a page of ours sent.
+
+    Raises AccessDeniedError for one of another page, InvalidRequestError for what is no form.
+    """
+    visit = Visit.of(request.scope)
+    if urlsplit(request.headers.get("origin", "")).netloc.lower() != request.headers.get("host", "").lower():
+        raise AccessDeniedError(_FOREIGN)
+    try:
+        body = (await request.body()).decode()
+        form = SentForm(tuple(parse_qsl(body, keep_blank_values=True, max_num_fields=_MOST_FIELDS)))
+    except ValueError as error:
+        problem = Problem("body", f"is no form: {error}", "send it from a page of the console")
+        raise InvalidRequestError([problem]) from None
+    secret = visit.session or visit.visitor
+    if not secret or not hmac.compare_digest(form.text(TOKEN_FIELD).encode(), form_token(secret).encode()):
+        raise AccessDeniedError(_FOREIGN)
+    return form

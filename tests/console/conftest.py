@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from functools import cache
+from typing import cast
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from console.surface import build
+from owlclaw_ray.access.keys import KeyRequest
+from owlclaw_ray.domain.principal import LOCAL
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.runtime.api import Runtime
+from serve.api import build_api
+from tests.serve.conftest import BODY_LIMIT, Stage, serving
+from tests.serve.double import MemoryRuntime
+
+SERVER = "http://localhost:8700"
+
+
+@cache
+def staged() -> tuple[Stage, FastAPI]:
+    """The API with the console, and the stage that it plays on."""
+    stage = Stage()
+    api = build_api(
+        cast("Runtime", stage),
+        clock=SystemClock(),
+        body_limit_bytes=BODY_LIMIT,
+        keep_alive_seconds=0.02,
+        surfaces=[build],
+    )
+    return stage, api
+
+
+@pytest.fixture
+def runtime() -> MemoryRuntime:
+    return MemoryRuntime(SystemClock())
+
+
+@pytest.fixture
+def api(runtime: MemoryRuntime) -> FastAPI:
+    stage, api = staged()
+    stage.played = runtime
+    return api
+
+
+class Browser(httpx.AsyncClient):
+    """Sends what browsers send: it takes pages, keeps cookies, says where forms come from, and does not follow by itself."""
+
+    def __init__(self, api: FastAPI) -> None:
+        super().__init__(
+            transport=httpx.ASGITransport(api, raise_app_exceptions=False),
+            base_url=SERVER,
+            headers={"Accept": "text/html,*/*;q=0.8"},
+        )
+
+    async def fill(self, page: str, path: str, **fields: str | list[str]) -> httpx.Response:
+        """Open a page, and send the form that it has for that path, with these fields."""
+        return await self.send_form(path, token=token_of((await self.get(page)).text), **fields)
+
+    async def send_form(self, path: str, **fields: str | list[str]) -> httpx.Response:
+        return await self.post(path, data=fields, headers={"Origin": SERVER})
+
+    async def sign_in(self, key: str) -> httpx.Response:
+        self.cookies.clear()
+        return await self.fill("/console/sign-in", "/console/sign-in", key=key)
+
+
+def token_of(page: str) -> str:
+    found = re.search(r'name="token" value="([^"]+)"', page)
+    assert found is not None, page
+    return found[1]
+
+
+@pytest.fixture
+async def browser(api: FastAPI) -> AsyncIterator[Browser]:
+    async with Browser(api) as found:
+        yield found
+
+
+async def issued(runtime: MemoryRuntime, *scopes: str, agents: tuple[str, ...] = ()) -> str:
+    return (await runtime.keys.create(LOCAL, KeyRequest("ci", scopes, agents))).text
+
+
+__all__ = ["SERVER", "Browser", "issued", "serving", "staged", "token_of"]

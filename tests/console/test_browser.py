@@ -1,0 +1,224 @@
+"""The console in a real browser, over the real engine: nothing foreign is asked for, nothing is complained about, and it is live."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.contract.conftest import Served, server  # noqa: F401 - a fixture
+
+pytestmark = pytest.mark.browser
+expect.set_options(timeout=60_000)
+
+HOSTILE = "<img src=x onerror=alert(1)>看一下"
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        if "CI" in os.environ:  # noqa: TID251 - which machine it is decides whether a missing browser fails
+            pytest.fail("CI promises Chromium")
+        pytest.skip("there is no chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def http(server: Served) -> Iterator[httpx.Client]:  # noqa: F811 - the fixture
+    with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.key}"}, timeout=60) as client:
+        yield client
+
+
+@contextmanager
+def opened(chromium: Browser, http: httpx.Client, expected: str = "", **options: object) -> Iterator[Page]:
+    """A page that is signed in by a link; in the end nothing but what is expected must have been complained about."""
+    problems: list[str] = []
+    host = urlsplit(str(http.base_url)).netloc
+    context = chromium.new_context(**options)
+    context.set_default_timeout(60_000)
+    page = context.new_page()
+    page.on("request", lambda asked: problems.append(asked.url) if urlsplit(asked.url).netloc != host else None)
+    page.on("console", lambda said: problems.append(said.text) if said.type in {"error", "warning"} else None)
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("dialog", lambda dialog: (problems.append(dialog.message), dialog.dismiss()))
+    code = http.post("/console/sign-in/codes").json()["code"]
+    page.goto(f"{http.base_url}/console/sign-in?next=/console/agents#{code}")
+    page.wait_for_url("**/console/agents")
+    try:
+        yield page
+    finally:
+        context.close()
+    assert [each for each in problems if not expected or expected not in each] == []
+
+
+def waiting(http: httpx.Client, number: int) -> dict[str, str]:
+    """The call for a person of a cashier, whose run is new."""
+    run = http.post(f"/v1/agents/cashier:b{number}/triggers", json={"focus": f"refund {number}"}).json()["run_id"]
+    while True:
+        found: list[dict[str, str]] = http.get("/v1/approvals", params={"run": run, "status": "pending"}).json()[
+            "approvals"
+        ]
+        if found:
+            return found[0]
+
+
+def test_a_stranger_signs_in_by_a_link_triggers_an_agent_and_sees_its_run(chromium, http):
+    with opened(chromium, http) as page:
+        assert "#" not in page.url
+        page.get_by_role("link", name="assistant", exact=True).click()
+        page.get_by_label("Focus").fill(HOSTILE)
+        page.get_by_label("Payload, as JSON").fill('{"order": 17}')
+        page.get_by_role("button", name="Trigger").click()
+
+        expect(page.get_by_role("heading", level=1)).to_have_text(HOSTILE)
+        expect(page.locator("#run-head .status")).to_have_text("completed")
+        expect(page.locator("#entries article").last).to_contain_text("Finished")
+        page.get_by_role("link", name="Journal").click()
+        expect(page.locator("#entries article").last).to_contain_text("run_finished")
+        page.go_back()
+        expect(page.get_by_role("link", name="Conversation")).to_have_attribute("aria-current", "true")
+        assert all(each["httpOnly"] for each in page.context.cookies())
+        assert page.evaluate("document.cookie") == ""
+
+
+def test_a_run_goes_on_under_the_eyes_of_who_looks(chromium, http):
+    approval = waiting(http, 1)
+    with opened(chromium, http) as page:
+        page.goto(f"{http.base_url}/console/runs/{approval['run_id']}")
+        expect(page.locator("#run-head .status")).to_have_text("waiting")
+        before = page.locator("#entries article").count()
+
+        http.post(f"/v1/approvals/{approval['approval_id']}/decision", json={"decision": "deny", "reason": "a test"})
+
+        expect(page.locator("#entries")).to_contain_text("a test")
+        expect(page.locator("#run-head .status")).to_have_text(re.compile("completed|failed|terminated"))
+        seqs = page.locator("#entries article .seq").all_inner_texts()
+        assert [int(each) for each in seqs] == [*range(1, len(seqs) + 1)]
+        assert len(seqs) > before
+
+
+def test_runs_that_come_are_counted_and_shown_when_somebody_wants_it(chromium, http):
+    with opened(chromium, http) as page:
+        page.goto(f"{http.base_url}/console/runs")
+        first = page.locator("table.runs tbody tr").first.get_attribute("id")
+        run = http.post("/v1/agents/assistant/triggers", json={"focus": "a newcomer"}).json()["run_id"]
+
+        page.get_by_role("link", name="1 new run: show").click()
+
+        expect(page.locator(f"#{run}")).to_contain_text("a newcomer")
+        expect(page.locator(f"#{first}")).to_be_visible()
+
+
+def test_the_inbox_is_worked_by_keys_and_no_key_alone_decides(chromium, http):
+    calls = [waiting(http, number) for number in (2, 3, 4)]
+    newest_first = [each["approval_id"] for each in calls[::-1]]
+    with opened(chromium, http) as page:
+        page.goto(f"{http.base_url}/console/approvals")
+        for key, at in (("j", 0), ("j", 1), ("j", 2), ("k", 1)):
+            page.keyboard.press(key)
+            assert page.evaluate("document.activeElement.id") == newest_first[at]
+        page.keyboard.press("d")
+        assert http.get(f"/v1/approvals/{newest_first[1]}").json()["status"] == "pending"
+        page.keyboard.press("Enter")
+        page.wait_for_load_state()
+
+        expect(page.locator(f"#{newest_first[1]}")).to_have_count(0)
+        assert [http.get(f"/v1/approvals/{each}").json()["status"] for each in newest_first] == [
+            "pending",
+            "denied",
+            "pending",
+        ]
+        page.keyboard.press("j")
+        page.get_by_placeholder("Comment").first.fill("jad")
+        assert http.get(f"/v1/approvals/{newest_first[0]}").json()["status"] == "pending"
+
+
+def test_a_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back(chromium, http):
+    with opened(chromium, http, expected="status of 503") as page:
+        page.goto(f"{http.base_url}/console/runs")
+        page.route("**/console/runs?*", lambda route: route.fulfill(status=503, body=""))
+        expect(page.locator("#connection")).to_be_visible()
+        page.unroute("**/console/runs?*")
+        expect(page.locator("#connection")).to_be_hidden()
+        run = http.post("/v1/agents/assistant/triggers", json={"focus": "after the failure"}).json()["run_id"]
+        page.get_by_role("link", name="new run").click()
+        expect(page.locator(f"#{run}")).to_be_visible()
+
+
+def test_without_scripts_everything_is_there_but_what_is_live(chromium, http):
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{http.base_url}/console/runs?status=waiting")
+    page.get_by_label("Access key").fill(http.headers["Authorization"].removeprefix("Bearer "))
+    page.get_by_role("button", name="Sign in").click()
+    assert page.url.endswith("/console/runs?status=waiting")
+    page.goto(f"{http.base_url}/console/agents/cashier:still")
+    page.get_by_label("Focus").fill("without scripts")
+    page.get_by_role("button", name="Trigger").click()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text("The run is asked to stop")).to_be_visible()
+    page.goto(f"{http.base_url}/console/runs")
+    page.get_by_role("checkbox").first.check()
+    page.get_by_role("button", name="Run again…").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Run again: 1 run")
+    page.get_by_role("button", name="Run again 1 run").click()
+    expect(page.get_by_text("1 run triggered again.")).to_be_visible()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    context.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark"), (2560, "light")])
+def test_every_page_fits_and_names_what_it_has(chromium, http, width, scheme):
+    approval = waiting(http, width)
+    run = approval["run_id"]
+    long = "assistant:" + "w" * 120
+    http.post(f"/v1/agents/{long}/triggers?wait=30", json={"focus": "x" * 400, "payload": {"y": "z" * 900}})
+    paths = [
+        "runs", "runs?status=terminated", f"runs/{run}", f"runs/{run}?view=journal", f"runs/selection?action=cancel&run={run}",
+        "agents", "agents/assistant", f"agents/{long}", "agents/assistant/memories", "approvals", f"approvals/{approval['approval_id']}",
+    ]  # fmt: skip
+    with opened(chromium, http, viewport={"width": width, "height": 800}, color_scheme=scheme) as page:
+        for path in paths:
+            page.goto(f"{http.base_url}/console/{path}")
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+            assert page.locator("h1").count() == 1, path
+            assert page.evaluate(NAMELESS) == [], path
+            assert page.evaluate(PALE) == [], path
+
+
+NAMELESS = """[...document.querySelectorAll("input:not([type=hidden]), select, textarea, button, a")].filter((each) =>
+    !(each.labels?.length || each.textContent.trim() || each.getAttribute("aria-label"))).map((each) => each.outerHTML)"""
+"""Fields, buttons and links that have no name for who does not see them."""
+PALE = """(() => {
+  const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  const rgba = (color) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = color;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const light = ([r, g, b]) => [r, g, b].map((each) => each / 255)
+    .map((each) => each <= .04045 ? each / 12.92 : ((each + .055) / 1.055) ** 2.4)
+    .reduce((sum, each, at) => sum + each * [.2126, .7152, .0722][at], 0);
+  const ground = (element) => { for (let each = element; each; each = each.parentElement) {
+    const found = rgba(getComputedStyle(each).backgroundColor); if (found[3] === 255) return found; } return [255, 255, 255, 255]; };
+  return [...document.querySelectorAll("body *")]
+    .filter((each) => [...each.childNodes].some((node) => node.nodeType === 3 && node.data.trim()))
+    .filter((each) => each.checkVisibility() && !each.closest(".unseen, .skip, svg, option"))
+    .map((each) => { const [a, b] = [light(rgba(getComputedStyle(each).color)), light(ground(each))];
+      return [each, (Math.max(a, b) + .05) / (Math.min(a, b) + .05)]; })
+    .filter(([, contrast]) => contrast < 4.5).map(([each, contrast]) => `${contrast.toFixed(2)} ${each.outerHTML.slice(0, 120)}`);
+})()"""
+"""Texts whose contrast is below 4.5 (WCAG 2.2 AA)."""

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from console.jinja import duration, money
+from console.text import brief, clipped, pretty, visible
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("\x1b[31mred\x1b[0m", "␛[31mred␛[0m"),
+        ("a\x00b\x07\x7f", "a␀b␇␡"),
+        ("user\u202egnp.exe", "user⟨U+202E⟩gnp.exe"),
+        ("\u2066x\u2069 \u200f \ufeff \u200b", "⟨U+2066⟩x⟨U+2069⟩ ⟨U+200F⟩ ⟨U+FEFF⟩ ⟨U+200B⟩"),
+        ("tag\U000e0041", "tag⟨U+E0041⟩"),
+        ("\x9b2J", "⟨U+009B⟩2J"),
+        ("one\r\ntwo\rthree", "one\ntwo␍three"),
+        ("看一下\tनमस्ते 👩\u200d🔬", "看一下\tनमस्ते 👩\u200d🔬"),
+    ],
+)
+def test_what_moves_colours_turns_or_hides_is_made_visible_and_writing_is_not(text, seen):
+    assert visible(text) == seen
+
+
+@pytest.mark.parametrize("value", [{"a\u202e": ["\x1b\x00", "\U000e0041", 1.5, None]}, {"long": ["x\u2028" * 50]}])
+def test_json_is_shown_so_that_it_can_be_written_back(value):
+    shown = pretty(value)
+
+    assert json.loads(shown) == value
+    assert visible(shown) == shown
+
+
+def test_json_in_a_text_is_laid_out_and_other_text_stays():
+    assert pretty('{"a":1}') == '{"a":1}'
+    assert "\n" in pretty(json.dumps({"a": "x" * 80}))
+    assert pretty("not { json") == "not { json"
+
+
+def test_a_text_is_cut_where_it_is_too_long_and_says_how_much_is_left():
+    assert (clipped("short").text, clipped("short").left) == ("short", 0)
+    cut = clipped("x" * 10_000)
+    assert len(cut.text) + cut.left == 10_000
+    assert len(cut.text) == 2_000
+    lines = clipped("line\n" * 10_000)
+    assert (len(lines.text), lines.left) == (4_000, 46_000)
+
+
+def test_a_text_in_a_table_is_one_line():
+    assert brief("one\n two\tthree") == "one two three"
+    assert len(brief("x" * 1_000_000)) == 160
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "said"),
+    [(7, "7 ms"), (1_250, "1.25 s"), (59_940, "59.9 s"), (123_000, "2 m 03 s"), (3_720_000, "1 h 02 m")],
+)
+def test_spans_are_said_as_people_do(milliseconds, said):
+    assert duration(milliseconds) == said
+
+
+@pytest.mark.parametrize(
+    ("dollars", "said"), [(0, "$0"), (0.00001, "<$0.0001"), (0.0028, "$0.0028"), (1234.5, "$1,234.50")]
+)
+def test_small_amounts_keep_the_digits_that_say_something(dollars, said):
+    assert money(dollars) == said
