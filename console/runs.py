@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import ClassVar
 
 from msgspec import Struct
@@ -38,8 +39,8 @@ class RunList(Struct, frozen=True):
     runs: Sequence[Run]
     newer: int = 0
     """How many came since the page was opened."""
-    before: int | None = None
-    """Where the next page begins; None if there is none."""
+    before: str | None = None
+    """The run behind which the next page begins; None if there is none."""
 
 
 class RunsPages(Pages):
@@ -55,7 +56,7 @@ class RunsPages(Pages):
         narrowed = bool(principal_of(request).patterns) and not agent
         found = RunList(()) if narrowed else await self._found(request, agent, status_of(status))
         did = _DID.fullmatch(asked.get("did", ""))
-        upto = seq_of(request, "upto") or (found.runs[0].seq if found.runs else 0)
+        upto = asked.get("upto", "") or (found.runs[0].run_id if found.runs else "")
         return await self.shown(
             request,
             "runs.html",
@@ -74,7 +75,9 @@ class RunsPages(Pages):
 
     async def _found(self, request: Request, agent: str, status: RunStatus | None) -> RunList:
         ref = only_agent_of(request, agent or None)
-        before, upto = seq_of(request, "before"), seq_of(request, "upto")
+        before, upto = await self._seq_of(request, "before"), None
+        with suppress(NotFoundError):  # an idle heartbeat, which is not kept for long: the list begins anew
+            upto = await self._seq_of(request, "upto")
         where = RunFilter(tenant_of(request), ref, status, before, PAGE + 1, payloads=False)
         newer = 0
         if upto is not None and before is None:
@@ -82,7 +85,15 @@ class RunsPages(Pages):
             newer = sum(run.seq > upto for run in newest)
             where = replace(where, before_seq=upto + 1)
         found = await self._runtime.runs(where)
-        return RunList(found[:PAGE], newer, found[PAGE - 1].seq if len(found) > PAGE else None)
+        return RunList(found[:PAGE], newer, found[PAGE - 1].run_id if len(found) > PAGE else None)
+
+    async def _seq_of(self, request: Request, name: str) -> int | None:
+        """Return where the run that a query parameter names is in the order of acceptance, None without one; raises NotFoundError.
+
+        The number itself is shown to nobody: it counts the runs of all tenants.
+        """
+        run_id = request.query_params.get(name, "")
+        return (await run_of(self._runtime, request, run_id)).seq if run_id else None
 
     async def _agents(self, request: Request) -> Sequence[str]:
         """Return the agents that a first run can be of."""

@@ -73,7 +73,11 @@ async def test_filters_are_in_the_address_and_stay_on_the_way_to_earlier_runs(br
     completed = (await browser.get("/console/runs?status=completed")).text
     assert "status=completed&amp;before=" in completed
     assert "No run matches" in (await browser.get("/console/runs?status=terminated")).text
-    for wrong in ("status=nonsense", "before=x", "agent=NO", "before=0"):
+    for nowhere in ("run_gone", "%00"):
+        gone = await browser.get(f"/console/runs?before={nowhere}")
+        assert (gone.status_code, gone.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert (await browser.get("/console/runs?upto=run_gone")).status_code == 200
+    for wrong in ("status=nonsense", "agent=NO"):
         refused = await browser.get(f"/console/runs?{wrong}")
         assert (refused.status_code, refused.headers["content-type"]) == (422, "text/html; charset=utf-8")
 

@@ -41,6 +41,7 @@ def test_pages_and_forms_of_what_another_tenant_has_are_those_of_what_nobody_has
         f"runs/{run}/entries/1",
         f"runs/{run}/payload",
         f"runs/selection?action=rerun&run={run}",
+        f"runs?before={run}",
         f"approvals/{approval['approval_id']}",
         f"agents/assistant/memories?after={memory['memory_id']}",
     ):

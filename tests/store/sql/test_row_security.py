@@ -101,6 +101,7 @@ def reading(tenant):
         q.RunById(tenant, run),
         q.RunFilter(tenant),
         q.JournalOfRun(tenant, run),
+        q.JournalTail(tenant, run),
         q.ProgressOfRuns([q.JournalPosition(tenant, run)]),
         q.KeysOfTenant(tenant),
         q.TenantById(tenant),
@@ -196,7 +197,7 @@ def without_conditions(store):
 
 
 def is_nothing(found):
-    return not found or found == [None] or found == q.AgentMemory(0, {}, {})
+    return not found or found in ([None], q.AgentMemory(0, {}, {}), tenant_rows.RowPage([], None, []))
 
 
 def owner_of(table, row):
