@@ -81,6 +81,7 @@ class TenantRoutes(Resource):
         {200: answer("The tenant as it is now", wire.Tenant)},
         *JSON_BODY,
         404,
+        409,
         extra=body(wire.TenantChange),
     )
     async def update_tenant(self, request: Request, tenant: TenantPath) -> Response:

@@ -429,6 +429,7 @@ class Node:
             memory=memory,
             memory_files=memory.files,
             artifacts=ArtifactFolder(Path("/nonexistent")),
+            data_dir=Path("/nonexistent"),
             placement=world.placement,
             ids=world.ids,
         )

@@ -32,6 +32,10 @@ class ReadSecrets:
             text = _replaced(text, read)
         return text
 
+    def has_any_of(self, tenant: TenantId) -> bool:
+        """Return whether a secret of the tenant was read."""
+        return tenant in self._read
+
     def without(self, tenant: TenantId, value: JsonValue) -> Any:
         """Return the JSON without the values of the tenant."""
         read = self._read.get(tenant)

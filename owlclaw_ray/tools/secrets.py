@@ -44,6 +44,8 @@ class ToolSecrets:
 
     def redacted(self, tenant: TenantId, result: ToolResult) -> ToolResult:
         """Return the result without the values of the tenant that were read here."""
+        if not self._read.has_any_of(tenant):
+            return result
         without, error = partial(self._read.without, tenant), result.error
         if error is not None:
             error = replace(error, message=without(error.message), details=without(error.details))

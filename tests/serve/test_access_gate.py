@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from owlclaw_ray.access.keys import KeyRequest
 from owlclaw_ray.domain.access_key import make_secret, read_key
 from owlclaw_ray.domain.principal import LOCAL, SCOPES
-from owlclaw_ray.domain.quota import KeyQuota
+from owlclaw_ray.domain.quota import KeyQuota, Quotas
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, KeyId, TenantId
 from owlclaw_ray.testing.clock import ManualClock
@@ -422,7 +422,7 @@ def test_a_principal_is_written_as_what_it_is():
 
 async def test_operators_give_tenants_quotas_take_them_away_and_see_what_is_used(http, runtime):
     admin = bearer(await issued(runtime, "admin"))
-    none = {"open_runs": None, "starts_a_minute": None, "model_tokens_a_minute": None}
+    none = dict.fromkeys(Quotas.__struct_fields__)
 
     made = await http.post("/v1/tenants", json={"tenant": "acme", "quotas": {"open_runs": 5}}, headers=admin)
     changed = await http.patch(

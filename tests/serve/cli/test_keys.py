@@ -144,7 +144,9 @@ def test_tenants_are_made_shown_changed_and_suspended(owlclaw: Run, keyed: str, 
     for wrong in ("open_runs", "open_runs=-1", "open_runs=many"):
         refused = owlclaw("tenants", "update", "acme", "--quota", wrong)
         assert (refused.exit_code, "NAME=NUMBER" in refused.output) == (2, True)
-    assert "open_runs, starts_a_minute" in owlclaw("tenants", "update", "acme", "--quota", "runs=1").output
+    assert (
+        "open_runs, running_runs, starts_a_minute" in owlclaw("tenants", "update", "acme", "--quota", "runs=1").output
+    )
     assert json.loads(owlclaw("tenants", "resume", "acme", "--json").output)["status"] == "active"
     assert "there is a tenant 'acme'" in owlclaw("tenants", "create", "acme").output
     assert owlclaw("tenants", "update", "acme").exit_code == 2
