@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from owlclaw_ray.definitions.api import plain_name
 from owlclaw_ray.domain.agent import AgentRef, Isolation
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.run import RunStatus
@@ -155,7 +156,7 @@ async def directory_over(pool, *, isolation=Isolation.DEDICATED, work=None, drai
     made = Directory(
         pool=pool,
         store=work or Work(),
-        isolation_of=lambda name: isolation.get(name) if isinstance(isolation, dict) else isolation,
+        isolation_of=lambda name: isolation.get(plain_name(name)) if isinstance(isolation, dict) else isolation,
         placement=Placement(**{"warm": 0, "heartbeat": 1.0, "sweep": 1.0, **placement}),
         clock=ManualClock(),
         drained=drained,
