@@ -16,7 +16,6 @@ from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.section import NonEmpty, Section
 from owlclaw_ray.configuration.yaml_document import read_yaml
 from owlclaw_ray.definitions.defaults import Defaults
-from owlclaw_ray.domain.permission import PermissionRules
 from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem
 
 TENANT = "tenant.yaml"
@@ -51,13 +50,7 @@ class TenantFile(Section):
     def over(self, base: Defaults) -> Defaults:
         """Return what the tenant's definitions inherit, where others inherit `base`."""
         fallback = self.fallback if self.fallback is not None else base.chain[1:] if self.model is None else ()
-        own, inherited = self.permissions.rules, base.permissions.inherited
-        rules = PermissionRules(
-            (*inherited.allow, *own.allow),
-            (*inherited.ask, *own.ask),
-            (*inherited.deny, *own.deny),
-            (*inherited.two_people, *own.two_people),
-        )
+        rules = base.permissions.inherited.together_with(self.permissions.rules)
         return replace(
             base,
             chain=(self.model or base.chain[0], *fallback),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from msgspec import Struct, field
+from msgspec.structs import astuple
 
 
 class Verdict(Enum):
@@ -34,6 +35,10 @@ class PermissionRules(Struct, frozen=True):
     """Selectors of what two different people must allow; also `risk:<level>`, for that risk and higher ones."""
     not_by_submitter: tuple[str, ...] = ()
     """Selectors, as those, of what nobody may allow who asked for the run."""
+
+    def together_with(self, others: PermissionRules) -> PermissionRules:
+        """Return the rules of both."""
+        return PermissionRules(*((*own, *more) for own, more in zip(astuple(self), astuple(others), strict=True)))
 
 
 class PermissionPolicy(Struct, frozen=True):

@@ -91,7 +91,7 @@ class TenantExport:
         yield _line({"type": "end", "counts": dict(sorted(counts.items())), "lines": counts.total() + 2})
 
     async def _everything(self, tenant: TenantId) -> AsyncIterator[tuple[str, JsonObject]]:
-        agents = {AgentRef(tenant, AgentId(name)) for name in await self._definitions.names()}
+        agents = {AgentRef(tenant, AgentId(name)) for name in await self._definitions.names(tenant)}
         agents |= set(await asyncio.to_thread(self._memories.agents_of, tenant))
         for table in TABLES:
             async for rows, _ in self._pages(tenant, table):

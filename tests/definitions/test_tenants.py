@@ -21,7 +21,7 @@ SHARED_BUDGET = SharedBudgetFile.model_validate({"name": "all", "unit": "tokens"
 DEFAULTS = Defaults(
     chain=("openai/big", "openai/small"),
     limits=Limits(turns=7, tool_calls=8),
-    permissions=PermissionPolicy(inherited=PermissionRules(ask=("shell.*",))),
+    permissions=PermissionPolicy(inherited=PermissionRules(ask=("shell.*",), not_by_submitter=("risk:critical",))),
     budgets=(SHARED_BUDGET,),
     routes=(("summary", ("openai/small",)), ("code", ("openai/big",))),
 )
@@ -30,7 +30,7 @@ definitions: [watch, "s*"]
 model: anthropic/claude
 routes: {code: anthropic/code}
 limits: {turns: 3}
-permissions: {deny: [shell.exec], two_people: ["risk:critical"]}
+permissions: {deny: [shell.exec], two_people: ["risk:critical"], not_by_submitter: [mail.send]}
 budgets:
 - {name: monthly, unit: money, limit: 50, period: month}
 """
@@ -111,7 +111,10 @@ async def test_settings_of_a_tenant_are_inherited_by_shared_definitions_and_its_
     for each in (shared, own):
         assert dict(each.routes) == {"summary": ("openai/small",), "code": ("anthropic/code",)}
         assert each.permissions.inherited == PermissionRules(
-            ask=("shell.*",), deny=("shell.exec",), two_people=("risk:critical",)
+            ask=("shell.*",),
+            deny=("shell.exec",),
+            two_people=("risk:critical",),
+            not_by_submitter=("risk:critical", "mail.send"),
         )
         assert [budget.name for budget in each.governance.budgets] == ["all", "monthly"]
         assert each.governance.budgets[1].scope is BudgetScope.TENANT

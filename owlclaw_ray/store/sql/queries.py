@@ -81,6 +81,7 @@ from owlclaw_ray.store.sql.codec import (
     load_trigger,
     optional_time,
     tenant_key,
+    tenant_range,
     to_micros,
 )
 from owlclaw_ray.store.sql.dialects import DIALECTS, Dialect, dialect_of
@@ -447,8 +448,8 @@ def _read_schedules(connection: Connection, where: ScheduleFilter) -> Sequence[S
 
 
 def _of_tenant(agent: ColumnElement[str], tenant: TenantId) -> ColumnElement[bool]:
-    first = tenant_key(tenant, "")
-    return (agent >= first) & (agent < f"{first[:-1]}0")
+    first, end = tenant_range(tenant)
+    return (agent >= first) & (agent < end)
 
 
 @reads(PausedHeartbeats)

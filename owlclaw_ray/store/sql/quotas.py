@@ -31,7 +31,7 @@ from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.store.commands import QuotaReached
-from owlclaw_ray.store.sql.codec import agent_of, load, tenant_key
+from owlclaw_ray.store.sql.codec import agent_of, load, tenant_range
 from owlclaw_ray.store.sql.dialects import Dialect
 from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.schema import (
@@ -55,14 +55,14 @@ _NUMBERS: dict[str, Select[int]] = {
     OPEN_RUNS: select(func.count()).select_from(runs).where(runs.c.tenant == bindparam("tenant"), active_run),
     RUNNING_RUNS: select(func.count()).select_from(runs).where(runs.c.tenant == bindparam("tenant"), executed_run),
     ARTIFACT_BYTES: select(func.coalesce(func.sum(artifacts.c.size_bytes), 0)).where(
-        artifacts.c.agent >= bindparam("first"), artifacts.c.agent < bindparam("beyond")
+        artifacts.c.agent >= bindparam("first"), artifacts.c.agent < bindparam("end")
     ),
     AGENTS: select(func.count()).select_from(agents).where(agents.c.tenant == bindparam("tenant")),
     SCHEDULES: select(func.count())
     .select_from(schedules)
     .where(
         schedules.c.agent >= bindparam("first"),
-        schedules.c.agent < bindparam("beyond"),
+        schedules.c.agent < bindparam("end"),
         open_schedule,
         schedules.c.kind != ScheduleKind.HEARTBEAT.value,
     ),
@@ -210,9 +210,7 @@ def count_schedule(store: WorkingSet, schedule: Schedule, more: int) -> None:
 
 def _number_of(connection: Connection, quota: str, asked: dict[str, str]) -> int:
     if quota == MEMORY_BYTES:
-        found = select(memories.c.documents).where(
-            memories.c.agent >= asked["first"], memories.c.agent < asked["beyond"]
-        )
+        found = select(memories.c.documents).where(memories.c.agent >= asked["first"], memories.c.agent < asked["end"])
         return sum(bytes_of(documents_of(text)) for text in connection.execute(found).scalars())
     return int(connection.execute(_NUMBERS[quota], asked).scalar_one())
 
@@ -229,8 +227,8 @@ def bytes_of(documents: Mapping[str, StoredDocument]) -> int:
 
 def count_anew(connection: Connection, dialect: Dialect, tenant: Tenant) -> None:
     """Set the accounts of a tenant to what there is now, all changes of the transaction being written."""
-    first = tenant_key(tenant.tenant, "")
-    asked = {"tenant": tenant.tenant, "first": first, "beyond": first[:-1] + chr(ord(first[-1]) + 1)}
+    first, end = tenant_range(tenant.tenant)
+    asked = {"tenant": tenant.tenant, "first": first, "end": end}
     for quota in HELD:
         if quota in tenant.quotas.given:
             number = _number_of(connection, quota, asked)
