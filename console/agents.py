@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from console.jinja import segment
 from console.pages import FRAGMENT, Pages, page, see
+from console.runs import begun
 from console.text import visible
 from console.visits import SentForm, read_form
 from owlclaw_ray import wire
@@ -26,7 +27,7 @@ from owlclaw_ray.store.queries import RunFilter, ScheduleFilter
 from serve.errors import InvalidRequestError, MalformedJsonError
 from serve.parameters import actor_of, agent_of, principal_of, tenant_of
 from serve.request_bodies import checked, read_json
-from serve.trigger_request import body_hash, trigger_of
+from serve.trigger_request import request_of, trigger_of
 
 PAGE = 100
 _RECENT = 10
@@ -105,10 +106,8 @@ class AgentPages(Pages):
         if form.text("payload").strip():
             asked["payload"] = _payload(form.text("payload"))
         trigger, admission = trigger_of(checked(asked, wire.TriggerRequest))
-        hashed = body_hash(ref, trigger, admission)
-        admission = replace(admission, quota=principal_of(request).quota)
         key = form.text("once")[:255] or None
-        accepted = await self._runtime.submit(ref, trigger, admission, idempotency_key=key, body_hash=hashed)
+        accepted = await begun(self._runtime, request_of(request, ref, trigger, admission, key))
         return see(f"/runs/{accepted.run_id}")
 
     @page("GET /console/agents/{agent}/memories", "memories:read", "after", "archived", "q")

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from console.entries import views
 from console.jinja import Templates
 from console.pages import FRAGMENT, Pages, page, see
-from console.runs import again, run_of, seq_of
+from console.runs import again, begun, run_of, seq_of
 from console.text import bytes_of, pretty
 from console.timeline import timeline
 from console.visits import read_form
@@ -24,7 +24,7 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.run import Run, Usage
-from owlclaw_ray.errors import NotFoundError, OwlClawError, Problem
+from owlclaw_ray.errors import NotFoundError, Problem
 from owlclaw_ray.store.queries import LedgerFilter, RunProgress
 from serve.errors import InvalidRequestError
 from serve.events import EventStream, last_event_id
@@ -154,10 +154,8 @@ class RunPages(Pages):
         """Trigger the agent with the same again; the same form twice makes one run."""
         form = await read_form(request)
         run = await run_of(self._runtime, request, request.path_params["run_id"])
-        (outcome,) = await self._runtime.submit_all([again(request, run, f"{form.text('once')}-{run.run_id}")])
-        if isinstance(outcome, OwlClawError):
-            raise outcome
-        return see(f"/runs/{outcome.run_id}")
+        accepted = await begun(self._runtime, again(request, run, f"{form.text('once')}-{run.run_id}"))
+        return see(f"/runs/{accepted.run_id}")
 
 
 def _usage(run: Run, entries: Sequence[JournalEntry]) -> Usage:

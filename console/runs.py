@@ -17,14 +17,15 @@ from console.pages import FRAGMENT, PREFIX, Pages, page, see
 from console.visits import read_form
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import Run, RunStatus
-from owlclaw_ray.domain.trigger import Admission, Trigger, TriggerKind
+from owlclaw_ray.domain.trigger import ENQUEUED, Trigger, TriggerKind
 from owlclaw_ray.errors import NotFoundError, OwlClawError, Problem
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.runtime.api import Runtime, TriggerRequest
+from owlclaw_ray.store.commands import RunAccepted
 from owlclaw_ray.store.queries import RunFilter
 from serve.errors import InvalidRequestError
 from serve.parameters import check_owner, only_agent_of, principal_of, tenant_of
-from serve.trigger_request import body_hash
+from serve.trigger_request import request_of
 
 PAGE = 50
 _MOST_NEWS = 50
@@ -162,8 +163,15 @@ def again(request: Request, run: Run, key: str) -> TriggerRequest:
     trigger = Trigger(
         TriggerKind.API, was.content, was.focus, task_type=was.task_type, session=was.session, user=was.user
     )
-    admission = Admission(quota=principal_of(request).quota)
-    return TriggerRequest(run.agent, trigger, admission, key, body_hash(run.agent, trigger, admission))
+    return request_of(request, run.agent, trigger, ENQUEUED, key)
+
+
+async def begun(runtime: Runtime, asked: TriggerRequest) -> RunAccepted:
+    """Submit a trigger; raises as Runtime.submit."""
+    (outcome,) = await runtime.submit_all([asked])
+    if isinstance(outcome, OwlClawError):
+        raise outcome
+    return outcome
 
 
 def status_of(text: str) -> RunStatus | None:

@@ -17,8 +17,9 @@ from owlclaw_ray.domain.json import LARGE
 from owlclaw_ray.domain.tracing import HEADER, in_trace
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.errors import Problem
+from owlclaw_ray.runtime.api import TriggerRequest
 from serve.errors import InvalidRequestError
-from serve.parameters import submitters_of
+from serve.parameters import principal_of, submitters_of
 from serve.request_bodies import checked, read_json
 
 MAX_WAIT_SECONDS = 300
@@ -58,6 +59,16 @@ def caused_by(request: Request, trigger: Trigger) -> Trigger:
     """Return the trigger as part of the trace that the request belongs to, and as what its principal asks for."""
     traced, submitters = in_trace(trigger, request.headers.get(HEADER)), submitters_of(request)
     return replace(traced, submitters=submitters) if submitters else traced
+
+
+def request_of(
+    request: Request, agent: AgentRef, trigger: Trigger, admission: Admission, key: str | None
+) -> TriggerRequest:
+    """Return what the principal of the request asks the runtime for, within the quota of its key. `key`: the Idempotency-Key."""
+    hashed, quota = "" if key is None else body_hash(agent, trigger, admission), principal_of(request).quota
+    if quota is not None:
+        admission = replace(admission, quota=quota)
+    return TriggerRequest(agent, caused_by(request, trigger), admission, key, hashed)
 
 
 def parse_idempotency_key(request: Request) -> str | None:

@@ -33,6 +33,7 @@ from serve.trigger_request import (
     parse_idempotency_key,
     parse_trigger,
     parse_wait,
+    request_of,
     trigger_of,
 )
 
@@ -205,8 +206,4 @@ def _parsed(request: Request, item: Any, *, large: bool) -> TriggerRequest | Owl
         trigger, admission = trigger_of(asked)
     except OwlClawError as error:
         return error
-    trigger = caused_by(request, trigger.compact() if large else trigger)
-    hashed, quota = "" if key is None else body_hash(agent, trigger, admission), principal_of(request).quota
-    if quota is not None:
-        admission = replace(admission, quota=quota)
-    return TriggerRequest(agent, trigger, admission, key, hashed)
+    return request_of(request, agent, trigger.compact() if large else trigger, admission, key)

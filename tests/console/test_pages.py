@@ -10,8 +10,10 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
+from owlclaw_ray.access.keys import KeyRequest
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.run import RunError, RunResult, RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import QueueFullError
@@ -112,6 +114,20 @@ async def test_before_anything_ran_the_page_says_how_to_begin_and_its_form_leads
     assert (run.agent.agent_id, run.trigger.focus) == ("patient", "磁盘")
     assert "磁盘" in (await browser.get(sent.headers["location"])).text
     assert "Nothing has run yet" not in (await browser.get("/console/runs")).text
+
+
+async def test_whoever_is_signed_in_is_who_asked_for_the_runs_that_forms_begin(browser, runtime):
+    issued_key = await runtime.keys.create(LOCAL, KeyRequest("ada", ("operator",)))
+    await browser.sign_in(issued_key.text)
+    first = await triggered(runtime)
+
+    await browser.fill("/console/runs", "/console/triggers", agent="patient", focus="look")
+    await browser.fill("/console/agents/patient", "/console/agents/patient/triggers", focus="look again")
+    await browser.fill(f"/console/runs/{first.run_id}", f"/console/runs/{first.run_id}/rerun", once="a")
+    await browser.fill("/console/runs", "/console/runs/selection", action="rerun", run=first.run_id, once="b")
+
+    begun = [each for each in runtime._runs.values() if each.run_id != first.run_id]
+    assert [each.trigger.submitters for each in begun] == [(f"key:{issued_key.key.key_id}",)] * 4
 
 
 async def test_a_selection_is_shown_before_anything_is_done_with_it(browser, runtime):
