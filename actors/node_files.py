@@ -12,9 +12,8 @@ from typing import Any, NewType
 import ray
 from msgspec import Struct
 from ray.exceptions import RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from actors.nodes import Node
+from actors.nodes import Node, on_node
 from actors.plan import RuntimePlan
 from owlclaw_ray.errors import Problem, RuntimeUnavailableError
 from owlclaw_ray.kernel.durable_files import make_folder, replace
@@ -169,12 +168,7 @@ def _remove(data_dir: str, check: str, node_ids: Sequence[str]) -> None:
 
 def _ask(question: Any, arguments: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
     """Return the function's answers, by the ids of the nodes that they come from."""
-    asked = {
-        node_id: ray.remote(question)
-        .options(num_cpus=0, max_retries=1, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False))
-        .remote(*each)
-        for node_id, each in arguments.items()
-    }
+    asked = {node_id: on_node(node_id, question, *each) for node_id, each in arguments.items()}
     try:
         return {node_id: ray.get(answer, timeout=_SECONDS) for node_id, answer in asked.items()}
     except RayError as error:

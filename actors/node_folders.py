@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import ray
 from ray.exceptions import RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from typing_extensions import override
 
+from actors.nodes import living_nodes, lost_hosts, on_node
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.runtime.tenant_places import count_files, remove_files
 from owlclaw_ray.runtime.tenant_removal import TenantFiles, TenantPlace
@@ -36,19 +35,11 @@ class NodeFolders(TenantPlace):
         return self._ask(count_files, tenant)
 
     def _ask(self, question: Callable[[Path, TenantId], int], tenant: TenantId) -> TenantFiles:
-        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-        alive = [(node["NodeManagerHostname"], node["NodeID"]) for node in nodes if node["Alive"]]
-        asked = [(host, _answer_of(node_id, question, Path(self._data_dir), tenant)) for host, node_id in alive]
-        number, unreached = 0, {node["NodeManagerHostname"] for node in nodes} - {host for host, _ in alive}
+        asked = [(node.host, on_node(node.node_id, question, Path(self._data_dir), tenant)) for node in living_nodes()]
+        number, unreached = 0, set(lost_hosts())
         for host, answer in asked:
             try:
                 number += ray.get(answer, timeout=_SECONDS)
             except (RayError, TimeoutError):
                 unreached.add(host)
         return TenantFiles(number, tuple(sorted(unreached)))
-
-
-def _answer_of(node_id: str, question: Callable[[Path, TenantId], int], data_dir: Path, tenant: TenantId) -> Any:
-    where = NodeAffinitySchedulingStrategy(node_id, soft=False)
-    task: Any = ray.remote(question).options(num_cpus=0, max_retries=1, scheduling_strategy=where)
-    return task.remote(data_dir, tenant)

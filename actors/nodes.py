@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 import ray
 from msgspec import Struct
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from actors.remote import here
 from owlclaw_ray.errors import ConfigurationError, Problem
@@ -36,6 +37,20 @@ def living_nodes() -> tuple[Node, ...]:
         for each in sorted(ray.nodes(), key=lambda node: str(node["NodeID"]))  # type: ignore[no-untyped-call]
         if each["Alive"]
     )
+
+
+def lost_hosts() -> frozenset[str]:
+    """Return the names of machines that were there and are not now, as far as Ray remembers them. It blocks."""
+    nodes = [(each["NodeManagerHostname"], each["Alive"]) for each in ray.nodes()]  # type: ignore[no-untyped-call]
+    return frozenset(host for host, _ in nodes) - {host for host, alive in nodes if alive}
+
+
+def on_node(node_id: str, question: Callable[..., Any], *arguments: object) -> ray.ObjectRef[Any]:
+    """Have a worker of that node call the function; return what is there when it has. It takes no CPU from Ray's accounts."""
+    place = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    task: Any = ray.remote(question).options(num_cpus=0, max_retries=1, scheduling_strategy=place)
+    answer: ray.ObjectRef[Any] = task.remote(*arguments)
+    return answer
 
 
 def _cpus(resources: Mapping[str, float]) -> float:
