@@ -18,7 +18,7 @@ class Defaults(Struct, frozen=True):
     """The model, then its fallbacks."""
     limits: Limits = field(default_factory=Limits)
     permissions: PermissionPolicy = field(default_factory=PermissionPolicy)
-    """Its `inherited` rules are those of the settings."""
+    """Its `inherited` rules are those of the settings, and of the tenant's."""
     budgets: tuple[Budget, ...] = ()
     """What all definitions have beside their own budgets."""
     callbacks: CallbackRules | None = None

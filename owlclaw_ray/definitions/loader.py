@@ -119,7 +119,8 @@ def _setting_problems(shown: str, settings: AgentFile, defaults: Defaults) -> It
     for budget in settings.governance.budgets:
         if budget.name in taken:  # both would count the same use twice
             what = (
-                f"has a budget named {budget.name!r}, and so has owlclaw.yaml, whose budgets hold for every definition"
+                f"has a budget named {budget.name!r}, and so has owlclaw.yaml, or its tenant's tenant.yaml, whose budgets "
+                "hold for every definition"
             )
             yield Problem(f"{shown}: governance.budgets", what, "remove it, or give it another name")
     if url := settings.callback_url:

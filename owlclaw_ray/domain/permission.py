@@ -47,7 +47,7 @@ class PermissionPolicy(Struct, frozen=True):
     own: PermissionRules = field(default_factory=PermissionRules)
     """Of agent.yaml: before the others, except for their `deny`."""
     inherited: PermissionRules = field(default_factory=PermissionRules)
-    """Of owlclaw.yaml."""
+    """Of owlclaw.yaml, and of the tenant's tenant.yaml."""
     approver: Approver = Approver.PEOPLE
     expires: float = 86_400.0
     """Seconds that a person has to decide."""

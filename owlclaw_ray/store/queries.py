@@ -19,7 +19,7 @@ from owlclaw_ray.domain.memory import StoredDocument
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleStatus, Tick
 from owlclaw_ray.domain.task import Task
-from owlclaw_ray.domain.tenant import Tenant
+from owlclaw_ray.domain.tenant import Tenant, TenantStatus
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
 from owlclaw_ray.ids import ActivationId, ApprovalId, CallbackId, DeliveryId, KeyId, RunId, ScheduleId, TaskId, TenantId
 from owlclaw_ray.ledger.chain import ChainHead
@@ -182,10 +182,11 @@ class BudgetUses(Query[Sequence[BudgetUse]], frozen=True):
 
 
 class TenantPage(Query[Sequence[Tenant]], frozen=True):
-    """The tenants that are stored, by id, from after that one on."""
+    """The tenants that are stored, by id, from after that one on; with a status those that have it."""
 
     after: str = ""
     limit: int = 1_000
+    status: TenantStatus | None = None
 
 
 class IsAccessControlled(Query[bool], frozen=True):

@@ -118,6 +118,8 @@ class AccessContract:
         assert await store.read(TenantById(DEFAULT_TENANT)) is None
         assert await store.read(TenantPage()) == [suspended]
         assert await store.read(TenantPage("acme")) == []
+        assert await store.read(TenantPage(status=suspended.status)) == [suspended]
+        assert await store.read(TenantPage(status=TenantStatus.ACTIVE)) == []
         assert len(await store.read(LedgerFilter(ACME))) == 1
 
     async def test_access_is_controlled_from_the_first_key_on_for_good(self, store: Store) -> None:

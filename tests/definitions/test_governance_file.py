@@ -164,7 +164,7 @@ def test_a_budget_that_has_the_name_of_everybodys_is_a_mistake(tmp_path):
         load_definition(write_definition(tmp_path / "watch", agent=agent), Defaults(budgets=(house,)))
     assert [str(problem) for problem in caught.value.problems] == [
         (
-            "watch/agent.yaml: governance.budgets: has a budget named 'house', and so has owlclaw.yaml, whose budgets hold for "
-            "every definition (remove it, or give it another name)"
+            "watch/agent.yaml: governance.budgets: has a budget named 'house', and so has owlclaw.yaml, or its "
+            "tenant's tenant.yaml, whose budgets hold for every definition (remove it, or give it another name)"
         )
     ]

@@ -118,6 +118,8 @@ def _read_uses(connection: Connection, query: BudgetUses) -> Sequence[BudgetUse]
 @reads(TenantPage)
 def _read_tenants(connection: Connection, query: TenantPage) -> Sequence[Tenant]:
     found = select(*TENANTS.columns).where(tenants.c.tenant > query.after).order_by(tenants.c.tenant).limit(query.limit)
+    if query.status is not None:
+        found = found.where(tenants.c.status == query.status.value)
     return [TENANTS.fact(row) for row in connection.execute(found)]
 
 
