@@ -7,11 +7,15 @@ import sqlite3
 import pytest
 from sqlalchemy import create_engine, inspect, text
 
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.errors import ConfigurationError
+from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.store.commands import AppendJournal
 from owlclaw_ray.store.sql import migrations
 from owlclaw_ray.store.sql.factory import open_existing, open_store
 from owlclaw_ray.store.sql.migrations import FIRST, HEAD, OLDEST, versions
-from tests.contracts.store_commands import activation, claimed, submission
+from tests.contracts.store_commands import AGENT, NOW, activation, claimed, submission
 
 _NEWER = "9999"
 
@@ -98,6 +102,25 @@ async def test_an_older_runtime_refuses_a_newer_store_that_does_not_let_it_and_n
         rf"this version has schema {HEAD}",
     ):
         await opened(url)
+
+
+async def test_a_run_that_an_older_runtime_began_goes_on_with_its_prompt(url):
+    acme = AgentRef(TenantId("acme"), AGENT.agent_id)
+    store = await open_store(url, writer="keeper-a")
+    await store.apply([submission("run_1", acme), activation("act_1", acme)])
+    await claimed(store, agent=acme)
+    prompt = JournalEntry(3, EntryKind.PROMPT_BUILT, NOW, {"system": "h-1", "tools": "h-2", "user": "look"})
+    await store.apply([AppendJournal(RunId("run_1"), acme, 1, (prompt,), blobs={"h-1": "You are.", "h-2": "[]"})])
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+    assert connection.execute("UPDATE blobs SET hash = replace(hash, 'acme/', '')").rowcount == 2
+    connection.commit()
+    connection.close()
+
+    await store.apply([activation("act_2", acme)])
+    resumed = await claimed(store, agent=acme, epoch=2)
+
+    assert resumed.blobs == {"h-1": "You are.", "h-2": "[]"}
+    await store.close()
 
 
 async def test_the_migrations_of_the_window_take_nothing_away_and_ask_for_nothing_that_an_older_runtime_does_not_write(

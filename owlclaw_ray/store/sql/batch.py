@@ -52,7 +52,7 @@ from owlclaw_ray.store.sql.answers import (
     LateAnswer,
     named_blobs,
 )
-from owlclaw_ray.store.sql.codec import blob_key, digest_of, load, load_trigger
+from owlclaw_ray.store.sql.codec import blob_keys, digest_of, load, load_trigger
 from owlclaw_ray.store.sql.command_registry import apply, needs_of
 from owlclaw_ray.store.sql.dialects import Dialect
 from owlclaw_ray.store.sql.failures import FailureAction, explain, failure_of
@@ -198,9 +198,10 @@ class Applier:
                 journals[row.run_id].append(entry_of(row))
         owners = {answer.run.run_id: answer.run.agent.tenant for answer in late}
         keys = {
-            blob_key(owners[RunId(run_id)], digest)
+            key
             for run_id, entries in journals.items()
             for digest in named_blobs(entries)
+            for key in blob_keys(owners[RunId(run_id)], digest)
         }
         texts: dict[str, str] = {}
         if keys:

@@ -86,6 +86,11 @@ def blob_key(tenant: TenantId, digest: str) -> str:
     return digest if tenant == DEFAULT_TENANT else tenant_key(tenant, digest)
 
 
+def blob_keys(tenant: TenantId, digest: str) -> tuple[str, str]:
+    """Return where the text of that hash may be: under the tenant's key, or, as an older version stores it, under the hash alone."""
+    return blob_key(tenant, digest), digest
+
+
 def digest_of(blob: str) -> str:
     """Return the hash in a key of `blob_key`."""
     return blob.rpartition("/")[2]

@@ -31,8 +31,10 @@ CONDITIONS = {
     "key": f"starts_with(key, {_KEY})",
     "schedule_id": "EXISTS (SELECT 1 FROM schedules AS own WHERE own.schedule_id = {table}.schedule_id)",
     "run_id": "EXISTS (SELECT 1 FROM runs AS own WHERE own.run_id = {table}.run_id)",
+    "hash": f"(strpos(hash, '/') = 0 OR starts_with(hash, {_KEY}))",
 }
-"""When a row is of the transaction's tenant, by the first of these columns that its table has. Tables of schedules and runs have
+"""When a row is of the transaction's tenant, by the first of these columns that its table has. Texts whose key is their hash alone, which
+only who has them can know, are the default tenant's, or of before 0026. Tables of schedules and runs have
 policies of their own, which hold in these conditions too. The settings are asked for each row, not once in a subquery: that makes
 scans of many rows dearer and the many small statements of a commit cheaper. Rows that are written are not looked at, for the same
 reason, and transactions of a tenant do not write.

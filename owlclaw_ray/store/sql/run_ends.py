@@ -20,7 +20,7 @@ from owlclaw_ray.store.run_ends import (
     RunFacts,
     RunsEndedAfter,
 )
-from owlclaw_ray.store.sql.codec import blob_key, digest_of, load
+from owlclaw_ray.store.sql.codec import blob_keys, digest_of, load
 from owlclaw_ray.store.sql.dialects import DIALECTS, Dialect, dialect_of
 from owlclaw_ray.store.sql.queries import reads, run_of_row
 from owlclaw_ray.store.sql.row_codecs import ENTRY_COLUMNS, RECORD_COLUMNS, entry_of, record_of
@@ -109,7 +109,9 @@ def _read_facts_of_runs(connection: Connection, query: FactsOfRuns) -> Sequence[
         for run_id, entries in journals.items()
     }
     texts: dict[str, str] = {}
-    keys = {blob_key(found[each].agent.tenant, digest) for each in found for digest in prompts.get(each, ())}
+    keys = {
+        key for each in found for digest in prompts.get(each, ()) for key in blob_keys(found[each].agent.tenant, digest)
+    }
     if keys:
         rows = connection.execute(statements.blobs, {"ids": dialect.ids(keys)})
         texts = {digest_of(row.hash): load(row.content) for row in rows}

@@ -35,7 +35,7 @@ from owlclaw_ray.store.commands import (
     ReceiveDelivery,
 )
 from owlclaw_ray.store.sql import queries as answers
-from owlclaw_ray.store.sql.codec import agent_key, tenant_key
+from owlclaw_ray.store.sql.codec import agent_key, blob_key, tenant_key
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.store.sql.row_security import narrowing, owner_column, protection, tenant_of
 from owlclaw_ray.store.sql.schema import metadata
@@ -53,8 +53,9 @@ from tests.contracts.store_webhook_contract import URL, waiting
 pytestmark = pytest.mark.postgres
 
 MINE, THEIRS = TenantId("acme"), TenantId("租户/二' \\ --")
-NOBODYS = {"attempts", "blobs", "cluster_lease", "cluster_nodes", "probes", "schema_compatibility"}
-"""Tables without rows of one tenant: what is known by ids or hashes that nobody can guess, and the machinery."""
+DIGEST = "0" * 64
+NOBODYS = {"attempts", "cluster_lease", "cluster_nodes", "probes", "schema_compatibility"}
+"""Tables without rows of one tenant: what is known by ids that nobody can guess, and the machinery."""
 OWNED = [table for table in metadata.sorted_tables if table.name not in NOBODYS]
 OVER_ALL = {
     q.ActiveRunCounts,
@@ -156,7 +157,7 @@ async def fill(store, tenant):
             PutTask(replace(TASK, task_id=TaskId(f"task_{name}"), owner=agent), 0, NOW),
             ReceiveDelivery(delivery, None),
             reservation(f"res_{name}", (account, 100, 1), run=run, agent=agent),
-            AwaitApprovals(run, agent, 1, facts, (asked,)),
+            AwaitApprovals(run, agent, 1, facts, (asked,), blobs={DIGEST: "You trade."}),
             change(0, written(b"x", "MEMORY.md"), agent=agent),
             PutArtifactPart(agent, ArtifactId("art_1"), 0, b"x", NOW),
             PutArtifact(agent, ArtifactId("art_1"), "text/plain", 1, 1, "ab", NOW),
@@ -211,6 +212,7 @@ def owner_of(table, row):
             "account": f"day.tokens.2026@{key[:-1]}",
             "schedule_id": f"sch_{name}",
             "run_id": f"run_{name}",
+            "hash": blob_key(tenant, DIGEST),
         }
         column = owner_column(table)
         if getattr(row, column) == said[column]:

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from alembic import op
 
 from owlclaw_ray.store.sql.ledger_guard import SEALING, SEALING_ON_POSTGRESQL, SEALING_ON_SQLITE
+from owlclaw_ray.store.sql.row_security import protection
 
 revision = "0026"
 down_revision = "0025"
@@ -29,7 +30,7 @@ INSERT INTO blobs (hash, content) SELECT :key, content FROM blobs WHERE hash = :
 
 
 def upgrade() -> None:
-    """Add the column and the triggers, and give every tenant but the default one its own copies of what its prompts name."""
+    """Add the column, the triggers and a policy, and give every tenant but the default one its own copies of what its prompts name."""
     connection = op.get_bind()
     op.add_column("tenants", sa.Column("deletion", sa.Text))
     if connection.dialect.name == "sqlite":
@@ -39,6 +40,8 @@ def upgrade() -> None:
         op.execute(SEALING)
         for (name, _), body in SEALING_ON_POSTGRESQL.items():
             op.execute(f"CREATE TRIGGER {name} {body}")
+        for statement in protection("blobs", "hash"):
+            op.execute(statement)
     named = set()
     for tenant, data in connection.execute(sa.text(_PROMPTS)):
         prompt = json.loads(data)
