@@ -116,11 +116,8 @@ def build_api(
         docs_url=DOCS if is_local else None,
         swagger_ui_oauth2_redirect_url=None,
         redoc_url=None,
-        telemetry={
-            "tracing": False,
-            "metrics": False,
-            "logs": False,
-        },  # ours are our own; FastAPI would ask for its own at each request
+        # Traces and metrics are ours: FastAPI would ask at each request whether it has any to make.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     places = OpenRequestLimit(streams)
     triggers = TriggerRoutes(runtime, clock, places)
