@@ -41,7 +41,9 @@ class RunSearch(Query[RunPage], frozen=True):
     until: datetime | None = None
     """Only runs accepted before then."""
     text: str | None = None
-    """Only runs whose focus has these words, see `FocusQuery`."""
+    """Only runs whose focus has these words, see `FocusQuery`. Heartbeats, whose focus is their definition's, only together with their
+    kind.
+    """
     before_seq: int | None = None
     after_seq: int | None = None
     limit: int = 50

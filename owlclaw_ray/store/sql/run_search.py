@@ -68,7 +68,7 @@ def search_runs(connection: Connection, where: RunSearch) -> RunPage:
         return _page(connection, where, seqs)
     query = FocusQuery.of(where.text)
     newest = connection.execute(_newest(where, interval, _NEWEST)).scalars().all()
-    found = list(_matching(connection, query, newest, wanted))
+    found = list(_matching(connection, where, query, newest, wanted))
     if len(found) >= wanted or len(newest) < _NEWEST:
         return _page(connection, where, found)
     below = newest[-1]
@@ -76,7 +76,7 @@ def search_runs(connection: Connection, where: RunSearch) -> RunPage:
         return _page(connection, where, found, stopped_at=below)
     named = _Named(connection, where, query, replace(interval, below=below))
     for seqs in named.candidates():
-        found += _matching(connection, query, seqs, wanted - len(found))
+        found += _matching(connection, where, query, seqs, wanted - len(found))
         if len(found) >= wanted:
             return _page(connection, where, found)
     return _page(connection, where, found, stopped_at=named.stopped_at)
@@ -298,14 +298,21 @@ class _Named:
         return self._connection.execute(found).scalars().all()
 
 
-def _matching(connection: Connection, query: FocusQuery, seqs: Sequence[int], wanted: int) -> Iterator[int]:
+_TRIGGERS = select(runs.c.seq, runs.c.trigger)
+_HEARTBEAT = TriggerKind.HEARTBEAT.value
+
+
+def _matching(
+    connection: Connection, where: RunSearch, query: FocusQuery, seqs: Sequence[int], wanted: int
+) -> Iterator[int]:
     """Yield those of the runs, in their order, whose focus matches; as many as are wanted."""
+    beats = where.kind is TriggerKind.HEARTBEAT
     for at in range(0, len(seqs), _AT_ONCE):
         some = seqs[at : at + _AT_ONCE]
-        rows = connection.execute(select(runs.c.seq, runs.c.trigger).where(runs.c.seq.in_(some)))
-        triggers = {row.seq: row.trigger for row in rows}
+        triggers = dict(map(tuple, connection.execute(_TRIGGERS.where(runs.c.seq.in_(some)))))
         for seq in some:
-            if query.matches(orjson.loads(triggers[seq])["focus"]):
+            trigger = orjson.loads(triggers[seq])
+            if (beats or trigger["kind"] != _HEARTBEAT) and query.matches(trigger["focus"]):
                 yield seq
                 wanted -= 1
                 if wanted <= 0:

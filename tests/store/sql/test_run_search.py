@@ -76,6 +76,11 @@ def naively(search):
             and (search.after_seq is None or seq > search.after_seq)
             and (search.before_seq is None or seq < search.before_seq)
             and (search.text is None or FocusQuery.of(search.text).matches(trigger.focus))
+            and (
+                search.text is None
+                or search.kind is TriggerKind.HEARTBEAT
+                or trigger.kind is not TriggerKind.HEARTBEAT
+            )
         )
 
     return [row[0] for row in reversed(ROWS) if matches(*row)]
