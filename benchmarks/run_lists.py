@@ -1,9 +1,13 @@
-"""`python -m benchmarks.run_lists [--runs 1000000] [--database sqlite|postgresql]`: how long a page of runs takes, for each filter.
+"""`python -m benchmarks.run_lists`: how long a page of runs takes, for each filter.
 
-A store is filled with that many runs: of 1,000 agents and 20 definitions, accepted in 90 days, nearly all over, every focus a line of
+A store is filled with `--runs` runs: of 1,000 agents and 20 definitions, accepted in 90 days, nearly all over, every focus a line of
 words and numbers and every eighth one in Chinese. Then pages of 50 runs are read through the store, each filter alone and combined, such
-that many match, few, or none. Milliseconds are of the whole read in one process, with nothing else under way: the median, the longest
-of ROUNDS, and the first one.
+that many match, few, or none. Milliseconds are of the whole read in one process: the first one, the shortest and the median of ROUNDS,
+and the median of this process's CPU milliseconds, which without PostgreSQL's server are less than the whole.
+
+With `--cost` nothing is listed: runs are accepted, claimed and finished, 50 in a commit, in turns in a store as it is and in one without
+what the filters need (four indexes and the words), both with that many runs already. CPU milliseconds are of this process for SQLite,
+and of the server's processes for PostgreSQL.
 """
 
 from __future__ import annotations
@@ -11,10 +15,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shutil
 import sqlite3
 import statistics
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
@@ -25,11 +31,15 @@ import asyncpg
 from msgspec.structs import replace
 
 from benchmarks.machine import describe, load_average
-from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.run import RunStatus
-from owlclaw_ray.domain.trigger import TriggerKind
-from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
+from benchmarks.postgresql_runs import ServerMeter
+from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.run import RunResult, RunStatus
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId, RunId, TenantId
+from owlclaw_ray.store.commands import ActivateAgent, FinishRun, SubmitRun
 from owlclaw_ray.store.run_search import RunSearch
+from owlclaw_ray.store.sql import submission
 from owlclaw_ray.store.sql.codec import to_micros
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.store.sql.focus_index import term_rows
@@ -37,6 +47,7 @@ from owlclaw_ray.store.sql.sql_store import SqlStore
 from owlclaw_ray.testing.postgres import ORDINARY_USER, PostgresServer, find_binaries
 
 ROUNDS = 7
+_COMMITTED, _TOGETHER, _TURNS = 1_000, 50, 9
 _BATCH = 5_000
 _FIRST = datetime(2026, 8, 1, tzinfo=UTC)
 _DAYS = 90
@@ -113,6 +124,7 @@ async def fill_postgresql(url: str, count: int) -> None:
         await connection.copy_records_to_table("runs", records=[run for run, _ in some], columns=_RUN_COLUMNS)
         terms = sorted(term for _, terms in some for term in terms)
         await connection.copy_records_to_table("focus_terms", records=terms, columns=_TERM_COLUMNS)
+    await connection.fetchval("SELECT setval('runs_seq', $1)", count)
     await connection.execute("VACUUM ANALYZE")
     await connection.close()
 
@@ -181,10 +193,99 @@ async def measure(store: SqlStore, count: int) -> None:
         print(f"| {name} | {len(found.runs)} | {goes_on} | {' | '.join(f'{each:.1f}' for each in ms)} |", flush=True)
 
 
-async def _main(count: int, database: str, folder: Path) -> None:
+_STRIP = "".join(
+    f"DROP INDEX {name};"
+    for name in ("runs_over", "runs_over_by_agent", "runs_over_by_definition", "runs_by_definition")
+)
+
+
+async def spend(store: SqlStore, first: int, meter: Callable[[], float]) -> float:
+    """Have _COMMITTED runs accepted, claimed and finished; return CPU milliseconds for each."""
+    agents = [AgentRef.parse(f"d{at % 20}:c{at}") for at in range(_COMMITTED)]
+    focus = [run[4] for run, _ in islice(run_rows(_COMMITTED + 1), _COMMITTED)]
+    began = meter()
+    for at in range(0, _COMMITTED, _TOGETHER):
+        some = range(at, at + _TOGETHER)
+        runs = {each: RunId(f"run_c{first + each}") for each in some}
+        triggers = {each: Trigger(TriggerKind.API, {"n": each}, json.loads(focus[each])["focus"]) for each in some}
+        await store.apply([SubmitRun(runs[each], agents[each], triggers[each], _FIRST) for each in some])
+        taken = await store.apply(
+            [ActivateAgent(agents[each], ActivationId(f"act_{first}_{each}"), _FIRST, claim=True) for each in some]
+        )
+        ends = []
+        for each, outcome in zip(some, taken, strict=True):
+            facts = (JournalEntry(3, EntryKind.RUN_FINISHED, _FIRST, {}),)
+            result = RunResult(RunStatus.COMPLETED, turns=2, final_text="It is done.")
+            ends.append(FinishRun(runs[each], agents[each], outcome.epoch, facts, result, AgentState(), _FIRST))
+        await store.apply(ends)
+    return 1_000 * (meter() - began) / _COMMITTED
+
+
+async def compare(urls: Sequence[str], meter: Callable[[], float]) -> None:
+    """Print what a run costs with the indexes and without, round by round."""
+    stores = [await open_store(url, writer="keeper") for url in urls]
+    ratios = []
+    for turn in range(_TURNS):
+        taken = []
+        for at, store in enumerate(stores):
+            with without_words() if at else nullcontext():
+                taken.append(await spend(store, turn * _COMMITTED, meter))
+        ratios.append(taken[0] / taken[1])
+        print(f"CPU-ms a run: {taken[0]:.3f} with, {taken[1]:.3f} without: {ratios[-1]:.3f}", flush=True)
+    print(f"median ratio {statistics.median(ratios):.3f}")
+    for store in stores:
+        await store.close()
+
+
+@contextmanager
+def without_words() -> Iterator[None]:
+    """Have no words written."""
+    kept, submission.term_rows = submission.term_rows, lambda *_: iter(())
+    try:
+        yield
+    finally:
+        submission.term_rows = kept
+
+
+def sizes_sqlite(path: Path) -> None:
+    """Print bytes a run of each table and index of runs, which SQLite counts where it can."""
+    connection = sqlite3.connect(path)
+    runs = connection.execute("SELECT count(*) FROM runs").fetchone()[0]
+    try:
+        rows = connection.execute(
+            "SELECT name, sum(pgsize) FROM dbstat WHERE name LIKE 'runs%' OR name LIKE 'focus%' GROUP BY name"
+        ).fetchall()
+    except sqlite3.OperationalError:
+        rows = [("dbstat is not compiled in; the whole file", path.stat().st_size)]
+    print("bytes a run:", ", ".join(f"{name} {size / runs:.0f}" for name, size in rows))
+    connection.close()
+
+
+async def sizes_postgresql(url: str) -> None:
+    """Print bytes a run of each table and index of runs."""
+    connection = await asyncpg.connect(url)
+    runs = await connection.fetchval("SELECT count(*) FROM runs")
+    rows = await connection.fetch(
+        "SELECT relname, pg_relation_size(oid) AS size FROM pg_class WHERE relkind IN ('r', 'i')"
+        " AND (relname LIKE 'runs%' OR relname LIKE 'focus%') ORDER BY relname"
+    )
+    print("bytes a run:", ", ".join(f"{row['relname']} {row['size'] / runs:.0f}" for row in rows))
+    await connection.close()
+
+
+async def _main(count: int, database: str, folder: Path, *, cost: bool) -> None:
     print(describe(), load_average())
     if database == "sqlite":
         path = folder / "owlclaw.db"
+        if cost:
+            await (await open_store(f"sqlite:///{path}", writer="keeper")).close()
+            fill_sqlite(path, count)
+            bare = shutil.copy(path, folder / "bare.db")
+            connection = sqlite3.connect(bare)
+            connection.executescript(_STRIP)
+            connection.close()
+            await compare([f"sqlite:///{path}", f"sqlite:///{bare}"], time.process_time)
+            return
         await _measure_at(f"sqlite:///{path}", count, lambda: asyncio.to_thread(fill_sqlite, path, count))
         return
     binaries = find_binaries()
@@ -192,8 +293,20 @@ async def _main(count: int, database: str, folder: Path) -> None:
         raise SystemExit("PostgreSQL's server binaries are not installed")
     with PostgresServer(folder / "pg", binaries, settings={"shared_buffers": "512MB"}) as server:
         administrator = await asyncpg.connect(server.url())
-        await administrator.execute(f"CREATE DATABASE owlclaw OWNER {ORDINARY_USER}")
+        for name in ("owlclaw", "bare"):
+            await administrator.execute(f"CREATE DATABASE {name} OWNER {ORDINARY_USER}")
+        if cost:
+            for name in ("owlclaw", "bare"):
+                await (await open_store(server.url(name, ORDINARY_USER), writer="keeper")).close()
+                await fill_postgresql(server.url(name), count)
+            owner = await asyncpg.connect(server.url("bare"))
+            await owner.execute(_STRIP)
+            await owner.close()
+            meter = ServerMeter(administrator, folder / "pg")
+            await compare([server.url(name, ORDINARY_USER) for name in ("owlclaw", "bare")], meter.cpu)
         await administrator.close()
+        if cost:
+            return
         await _measure_at(
             server.url("owlclaw", ORDINARY_USER),
             count,
@@ -205,6 +318,7 @@ async def _measure_at(url: str, count: int, fill: Any) -> None:
     await (await open_store(url, writer="keeper")).close()
     began = time.perf_counter()
     await fill()
+    await (asyncio.to_thread(sizes_sqlite, Path(url[10:])) if url.startswith("sqlite") else sizes_postgresql(url))
     print(f"filled with {count:,} runs in {time.perf_counter() - began:.0f} s", flush=True)
     store = await open_store(url, writer="keeper")
     await measure(store, count)
@@ -216,6 +330,7 @@ if __name__ == "__main__":
     parser.add_argument("--runs", type=int, default=1_000_000)
     parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     parser.add_argument("--folder", type=Path, default=None, help="where the store is made; default: a temporary one")
+    parser.add_argument("--cost", action="store_true", help="what the filters cost the commits of runs")
     options = parser.parse_args()
     with TemporaryDirectory(prefix="owlclaw-", dir=options.folder) as place:
-        asyncio.run(_main(options.runs, options.database, Path(place)))
+        asyncio.run(_main(options.runs, options.database, Path(place), cost=options.cost))

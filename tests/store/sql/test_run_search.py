@@ -77,9 +77,7 @@ def naively(search):
             and (search.before_seq is None or seq < search.before_seq)
             and (search.text is None or FocusQuery.of(search.text).matches(trigger.focus))
             and (
-                search.text is None
-                or search.kind is TriggerKind.HEARTBEAT
-                or trigger.kind is not TriggerKind.HEARTBEAT
+                search.text is None or search.kind is TriggerKind.HEARTBEAT or trigger.kind is not TriggerKind.HEARTBEAT
             )
         )
 
