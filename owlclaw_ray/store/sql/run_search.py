@@ -59,6 +59,10 @@ _AT_ONCE = 500
 @reads(RunSearch)
 def search_runs(connection: Connection, where: RunSearch) -> RunPage:
     """Answer the query."""
+    if where.agent is not None and where.definition is not None:
+        if where.agent.definition != where.definition:
+            return RunPage(())
+        where = replace(where, definition=None)
     interval = _interval(connection, where)
     if interval.empty or not _statuses(where):
         return RunPage(())
@@ -175,17 +179,11 @@ def _branches(where: RunSearch, interval: _Interval) -> Iterator[Select[Any]]:
     """Yield the SELECTs of numbers, newest first, that together have all runs that match: each is read from one index, in its order."""
     statuses, of_tenant = _statuses(where), where.agent is None and where.definition is None
     of_scope = select(runs.c.seq).where(*_scope(where), *interval.conditions(runs.c.seq)).order_by(runs.c.seq.desc())
-    of_kind = of_scope if where.kind is None else of_scope.where(runs.c.kind == _text(where.kind))
     if len(statuses) == len(RunStatus) and where.kind is None:
         yield of_scope  # runs_by_agent, runs_by_definition, runs_by_tenant
         return
     final, open_ones = [each for each in statuses if each.final], [each for each in statuses if not each.final]
-    if open_ones and where.agent is not None:  # runs_active, which has another order
-        some = of_kind.where(active_run, runs.c.status.in_([*map(_text, open_ones)]))
-        yield some.order_by(None).order_by((runs.c.seq + literal_column("0")).desc())
-    elif open_ones:  # runs_by_status, which knows no definition: of a tenant few runs are not over
-        for status in open_ones:
-            yield of_kind.where(runs.c.tenant == where.tenant, runs.c.status == _text(status))
+    yield from _open_branches(where, interval, open_ones)
     if of_tenant and where.kind is None:
         for status in final:  # runs_by_status
             yield of_scope.where(runs.c.status == _text(status))
@@ -193,6 +191,27 @@ def _branches(where: RunSearch, interval: _Interval) -> Iterator[Select[Any]]:
     kinds = [*TriggerKind] if where.kind is None else [where.kind]
     for status, kind in product(final, kinds):  # runs_over_by_agent, runs_over_by_definition, runs_over
         yield of_scope.where(over_run, runs.c.status == _text(status), runs.c.kind == _text(kind))
+
+
+def _open_branches(where: RunSearch, interval: _Interval, statuses: Sequence[RunStatus]) -> Iterator[Select[Any]]:
+    """Yield those of runs of these statuses, none of which is over: few are. What the right index does not have is spelt such that no
+    other index has it either.
+    """
+    seq, definition = runs.c.seq + literal_column("0"), func.coalesce(runs.c.definition, literal_column("''"))
+    found = select(runs.c.seq).where(*_accepted(where))
+    if where.kind is not None:
+        found = found.where(runs.c.kind == _text(where.kind))
+    if where.agent is not None:
+        if statuses:  # runs_active
+            names = [*map(_text, statuses)]
+            found = found.where(_is_agent(where), active_run, runs.c.status.in_(names), *interval.conditions(seq))
+            yield found.order_by(seq.desc())
+        return
+    if where.definition is not None:
+        found = found.where(definition == tenant_key(where.tenant, where.definition))
+    for status in statuses:  # runs_by_status
+        of_status = found.where(runs.c.tenant == where.tenant, runs.c.status == _text(status))
+        yield of_status.where(*interval.conditions(runs.c.seq)).order_by(runs.c.seq.desc())
 
 
 def _text(value: RunStatus | TriggerKind) -> ColumnElement[str]:
@@ -206,17 +225,24 @@ def _statuses(where: RunSearch) -> Sequence[RunStatus]:
 
 
 def _scope(where: RunSearch) -> list[ColumnElement[bool]]:
-    """Return the conditions on whose the runs are, and on when they were accepted."""
-    found: list[ColumnElement[bool]] = []
+    """Return the conditions on whose the runs are, by one column, and on when they were accepted."""
     if where.agent is not None:
-        found.append(runs.c.agent == agent_key(replace(where.agent, tenant=where.tenant)))
-    if where.definition is not None:
-        found.append(runs.c.definition == tenant_key(where.tenant, where.definition))
-    if where.since is not None:
-        found.append(runs.c.created_at >= to_micros(where.since))
-    if where.until is not None:
-        found.append(runs.c.created_at < to_micros(where.until))
-    return found if where.agent or where.definition else [runs.c.tenant == where.tenant, *found]
+        whose = _is_agent(where)
+    elif where.definition is not None:
+        whose = runs.c.definition == tenant_key(where.tenant, where.definition)
+    else:
+        whose = runs.c.tenant == where.tenant
+    return [whose, *_accepted(where)]
+
+
+def _is_agent(where: RunSearch) -> ColumnElement[bool]:
+    assert where.agent is not None
+    return runs.c.agent == agent_key(replace(where.agent, tenant=where.tenant))
+
+
+def _accepted(where: RunSearch) -> list[ColumnElement[bool]]:
+    found = [] if where.since is None else [runs.c.created_at >= to_micros(where.since)]
+    return found if where.until is None else [*found, runs.c.created_at < to_micros(where.until)]
 
 
 def _facets(where: RunSearch) -> list[ColumnElement[bool]]:

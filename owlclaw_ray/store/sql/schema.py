@@ -70,8 +70,8 @@ EXTRACTS = {
         "definition": "substr(agent, 1, instr(agent || ':', ':') - 1)",
     },
     "postgresql": {
-        "kind": f"split_part(substr(trigger, {KIND_STARTS}, 40), '\"', 1)",
-        "definition": "split_part(agent, ':', 1)",
+        "kind": f"split_part(substr(trigger, {KIND_STARTS}, 40), '\"'::text, 1)",
+        "definition": "split_part(agent, ':'::text, 1)",
     },
 }
 
