@@ -160,7 +160,7 @@ async def test_more_than_are_counted_are_said_to_be_more(browser, runtime, monke
 
 async def test_all_that_match_is_no_choice_without_a_filter(browser, runtime):
     await triggered(runtime)
-    token = token_of((await browser.get("/console/runs")).text)
+    token = token_of((await browser.get("/console/agents/assistant")).text)
 
     assert "Cancel all" not in (await browser.get("/console/runs")).text
     assert "Cancel all" in (await browser.get("/console/runs?status=completed")).text
@@ -170,7 +170,7 @@ async def test_all_that_match_is_no_choice_without_a_filter(browser, runtime):
 
 
 async def test_a_key_for_some_agents_acts_on_all_runs_of_these_only(browser, runtime):
-    await browser.sign_in(await issued(runtime, "operator", agents=("patient:*",)))
+    await browser.sign_in(await issued(runtime, "operator", agents=("agent:patient:a",)))
     run = (await triggered(runtime, "patient:a", "x")).run_id
 
     assert (await browser.get("/console/runs/matching?action=cancel&status=open")).status_code == 403

@@ -335,7 +335,7 @@ def _matching(
     beats = where.kind is TriggerKind.HEARTBEAT
     for at in range(0, len(seqs), _AT_ONCE):
         some = seqs[at : at + _AT_ONCE]
-        triggers = dict(map(tuple, connection.execute(_TRIGGERS.where(runs.c.seq.in_(some)))))
+        triggers = {row.seq: row.trigger for row in connection.execute(_TRIGGERS.where(runs.c.seq.in_(some)))}
         for seq in some:
             trigger = orjson.loads(triggers[seq])
             if (beats or trigger["kind"] != _HEARTBEAT) and query.matches(trigger["focus"]):
