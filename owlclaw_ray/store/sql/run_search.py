@@ -11,6 +11,7 @@ match either and few both, is left to the next page.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import product
@@ -51,7 +52,7 @@ _NEWEST = 500
 """How many runs that match all but the text are looked at."""
 _WORDS, _CANDIDATES = 60_000, 3_000
 """How many rows of the index of words are read, and of runs that it names."""
-_MOST_BUCKETS, _MOST_WORDS = 64, 8
+_MOST_BUCKETS, _MOST_WORDS = 32, 8
 _FEW = 1_000
 _AT_ONCE = 500
 
@@ -267,8 +268,9 @@ class _Named:
         while below > self._interval.above + 1:
             highest = bucket_of(below - 1)
             lowest = max(bucket_of(self._interval.above + 1), highest - size + 1)
-            counts = self._counts(lowest, highest)
-            read += sum(counts.values())
+            in_buckets = self._counts(lowest, highest)
+            read += in_buckets.total()
+            lowest, counts = self._few(in_buckets, lowest, highest)
             named = self._in_all(lowest, highest, below, counts)
             for at in range(0, len(named), _AT_ONCE):
                 some = named[at : at + _AT_ONCE]
@@ -281,35 +283,41 @@ class _Named:
             if read >= _WORDS and below > self._interval.above + 1:
                 self.stopped_at = below
                 return
-            size = min(_MOST_BUCKETS, size * 2) if sum(counts.values()) < _FEW else 1
+            size = min(_MOST_BUCKETS, size * 2) if counts.total() < _FEW else 1
 
-    def _counts(self, lowest: int, highest: int) -> dict[int, int]:
-        """Return how many runs of these buckets have each word."""
-        terms = {term_of(bucket, word): word for bucket in range(lowest, highest + 1) for word in self._words}
+    def _counts(self, lowest: int, highest: int) -> Counter[tuple[int, int]]:
+        """Return how many runs have each word, by bucket and word."""
+        places = {
+            term_of(bucket, word): (bucket, word) for bucket in range(lowest, highest + 1) for word in self._words
+        }
         counted = (
             select(focus_terms.c.term, func.count())
-            .where(focus_terms.c.tenant == self._where.tenant, focus_terms.c.term.in_([*terms]))
+            .where(focus_terms.c.tenant == self._where.tenant, focus_terms.c.term.in_([*places]))
             .group_by(focus_terms.c.term)
         )
-        counts = dict.fromkeys(self._words, 0)
-        for term, number in self._connection.execute(counted):
-            counts[terms[term]] += number
-        return counts
+        return Counter({places[term]: number for term, number in self._connection.execute(counted)})
 
-    def _in_all(self, lowest: int, highest: int, below: int, counts: dict[int, int]) -> Sequence[int]:
+    def _few(self, counts: Counter[tuple[int, int]], lowest: int, highest: int) -> tuple[int, Counter[int]]:
+        """Return the lowest of the buckets, newest first, that together have few rows, or of one; and how many these have of each word."""
+        few: Counter[int] = Counter()
+        for bucket in range(highest, lowest - 1, -1):
+            of_bucket = {word: counts[bucket, word] for word in self._words}
+            if bucket < highest and few.total() + sum(of_bucket.values()) > _FEW:
+                return bucket + 1, few
+            few.update(of_bucket)
+        return lowest, few
+
+    def _in_all(self, lowest: int, highest: int, below: int, counts: Counter[int]) -> Sequence[int]:
         """Return the runs of these buckets that have all words, the rarest first."""
-        if not all(counts.values()):
+        if not all(counts[word] for word in self._words):
             return ()
         words = sorted(self._words, key=counts.__getitem__)
         buckets = range(highest, lowest - 1, -1)
         columns = [column(f"term_{at}", BigInteger) for at in range(len(words))]
         rows = [tuple(term_of(bucket, word) for word in words) for bucket in buckets]
         each = values(*columns).data(rows).cte("each")
-        first = focus_terms.alias("first")
-        joined, tenant = (
-            each.join(first, (first.c.term == each.c.term_0) & (first.c.tenant == self._where.tenant)),
-            self._where.tenant,
-        )
+        first, tenant = focus_terms.alias("first"), self._where.tenant
+        joined = each.join(first, (first.c.tenant == tenant) & (first.c.term == each.c.term_0))
         for at in range(1, len(words)):
             other = focus_terms.alias(f"other_{at}")
             same = (other.c.tenant == tenant) & (other.c.term == each.c[f"term_{at}"]) & (other.c.seq == first.c.seq)
