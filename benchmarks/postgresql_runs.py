@@ -64,9 +64,9 @@ class ServerMeter:
         """Return commits, CPU seconds and the time, all since some moment."""
         await self._connection.execute("SELECT pg_stat_clear_snapshot()")
         commits = await self._connection.fetchval("SELECT sum(xact_commit)::bigint FROM pg_stat_database")
-        return commits, self._cpu(), time.perf_counter()
+        return commits, self.cpu(), time.perf_counter()
 
-    def _cpu(self) -> float:
+    def cpu(self) -> float:
         """Return the CPU seconds of the server: of its processes, and of those that have ended."""
         first = psutil.Process(int((self._folder / "data" / "postmaster.pid").read_text().split("\n", 1)[0]))
         ended, spent = first.cpu_times(), 0.0

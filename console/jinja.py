@@ -26,6 +26,7 @@ def _environment() -> Environment:
         "brief": brief,
         "clipped": clipped,
         "count": counted,
+        "definition": definition_of,
         "duration": duration,
         "iso": iso,
         "money": money,
@@ -54,6 +55,11 @@ class Templates:
         """Return one block of a page."""
         template = self._environment.get_template(name)
         return "".join(template.blocks[block](template.new_context(dict(context))))
+
+
+def definition_of(agent: str) -> str:
+    """Return the name of an agent's definition."""
+    return agent.partition(":")[0]
 
 
 def counted(number: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import ClassVar
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from starlette.responses import Response
 
 from console.jinja import query
 from console.pages import FRAGMENT, PREFIX, Pages, page, see
+from console.run_filter import FIELDS, OPEN, RunsFilter
 from console.visits import read_form
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import Run, RunStatus
@@ -22,15 +24,14 @@ from owlclaw_ray.errors import NotFoundError, OwlClawError, Problem
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.runtime.api import Runtime, TriggerRequest
 from owlclaw_ray.store.commands import RunAccepted
-from owlclaw_ray.store.queries import RunFilter
 from serve.errors import InvalidRequestError
-from serve.parameters import check_owner, only_agent_of, principal_of, tenant_of
+from serve.parameters import check_owner, principal_of, tenant_of
 from serve.trigger_request import request_of
 
 PAGE = 50
 _MOST_NEWS = 50
 _MOST_AT_ONCE = 50
-_DID = re.compile(r"(cancel|rerun)-(\d{1,3})")
+_DID = re.compile(r"(cancel|rerun)-(\d{1,9})(?:-(\d{1,9}))?")
 _SEQ = re.compile(r"[1-9]\d{0,17}")
 
 
@@ -42,6 +43,8 @@ class RunList(Struct, frozen=True):
     """How many came since the page was opened."""
     before: str | None = None
     """The run behind which the next page begins; None if there is none."""
+    searched_to: datetime | None = None
+    """How far back was looked, if that was too far to find as many as a page has."""
 
 
 class RunsPages(Pages):
@@ -49,44 +52,44 @@ class RunsPages(Pages):
 
     place: ClassVar[str] = "runs"
 
-    @page("GET /console/runs", "runs:read", "status", "agent", "before", "upto", "did", FRAGMENT)
+    @page("GET /console/runs", "runs:read", *FIELDS, "before", "upto", "did", FRAGMENT)
     async def console_runs(self, request: Request) -> Response:
         """Show a page of runs; what comes while it is looked at is counted above, and moves nothing."""
         asked = request.query_params
-        status, agent = asked.get("status", ""), asked.get("agent", "").strip()
-        narrowed = bool(principal_of(request).patterns) and not agent
-        found = RunList(()) if narrowed else await self._found(request, agent, status_of(status))
+        chosen = RunsFilter.of(asked)
+        narrowed = bool(principal_of(request).patterns) and not chosen.agent
+        found = RunList(()) if narrowed else await self._found(request, chosen)
         did = _DID.fullmatch(asked.get("did", ""))
         upto = asked.get("upto", "") or (found.runs[0].run_id if found.runs else "")
+        is_part = asked.get(FRAGMENT) == "rows"
         return await self.shown(
             request,
             "runs.html",
             "rows",
             found=found,
             narrowed=narrowed,
-            status=status,
-            agent=agent,
+            chosen=chosen,
             before=asked.get("before", ""),
             upto=upto,
-            statuses=list(RunStatus),
-            did=did and (did[1], int(did[2])),
-            agents=await self._agents(request) if not found.runs and not agent and not status else (),
-            here=f"{PREFIX}/runs{query(status=status, agent=agent)}",
+            statuses=[OPEN, *(each.value for each in RunStatus)],
+            kinds=list(TriggerKind),
+            did=did and (did[1], int(did[2]), int(did[3] or 0)),
+            agents=() if is_part else await self._agents(request),
+            here=f"{PREFIX}/runs{chosen.address()}",
         )
 
-    async def _found(self, request: Request, agent: str, status: RunStatus | None) -> RunList:
-        ref = only_agent_of(request, agent or None)
+    async def _found(self, request: Request, chosen: RunsFilter) -> RunList:
         before, upto = await self._seq_of(request, "before"), None
         with suppress(NotFoundError):  # an idle heartbeat, which is not kept for long: the list begins anew
             upto = await self._seq_of(request, "upto")
-        where = RunFilter(tenant_of(request), ref, status, before, PAGE + 1, payloads=False)
+        where = replace(chosen.search(request), before_seq=before, limit=PAGE)
         newer = 0
         if upto is not None and before is None:
-            newest = await self._runtime.runs(replace(where, limit=_MOST_NEWS))
-            newer = sum(run.seq > upto for run in newest)
+            newest = await self._runtime.search_runs(replace(where, after_seq=upto, limit=_MOST_NEWS))
+            newer = len(newest.runs)
             where = replace(where, before_seq=upto + 1)
-        found = await self._runtime.runs(where)
-        return RunList(found[:PAGE], newer, found[PAGE - 1].run_id if len(found) > PAGE else None)
+        found = await self._runtime.search_runs(where)
+        return RunList(found.runs, newer, found.following, found.searched_to)
 
     async def _seq_of(self, request: Request, name: str) -> int | None:
         """Return where the run that a query parameter names is in the order of acceptance, None without one; raises NotFoundError.
@@ -172,17 +175,6 @@ async def begun(runtime: Runtime, asked: TriggerRequest) -> RunAccepted:
     if isinstance(outcome, OwlClawError):
         raise outcome
     return outcome
-
-
-def status_of(text: str) -> RunStatus | None:
-    """Return the status of a filter; raises InvalidRequestError."""
-    if not text:
-        return None
-    try:
-        return RunStatus(text)
-    except ValueError:
-        right = ", ".join(each.value for each in RunStatus)
-        raise InvalidRequestError([Problem("query status", f"is {text!r}", f"one of {right}")]) from None
 
 
 def seq_of(request: Request, name: str) -> int | None:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from console.agents import AgentPages
 from console.approvals import ApprovalPages
 from console.jinja import Templates
+from console.matching import MatchingPages
 from console.pages import PREFIX
 from console.run import RunPages
 from console.runs import RunsPages
@@ -44,7 +45,7 @@ class Console:
         self._sessions = surroundings.runtime
         self._pages = [
             kind(surroundings, self._templates)
-            for kind in (SignInPages, RunsPages, RunPages, AgentPages, ApprovalPages)
+            for kind in (SignInPages, RunsPages, MatchingPages, RunPages, AgentPages, ApprovalPages)
         ]
 
     def router(self) -> APIRouter:

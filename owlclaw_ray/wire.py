@@ -325,10 +325,14 @@ class Run(TypedDict):
 
 
 class Runs(TypedDict):
-    """Runs, the last accepted first. `next_before` continues the listing as `?before=`; null on its last page."""
+    """Runs, the last accepted first. `next_before` continues the listing as `?before=`; null on its last page.
+
+    `searched_to`: if the page has fewer runs than wanted though there may be more, how far back it has looked; else null.
+    """
 
     runs: list[Run]
     next_before: str | None
+    searched_to: str | None
 
 
 class Agent(TypedDict):

@@ -66,7 +66,11 @@ _SAID: Mapping[Any, JsonObject] = {
             "model": "gpt-4o-mini",
         },
     },
-    wire.Runs: {"runs": [{"trigger": {"focus": "看一下大盘", "merged": 1}}], "next_before": "run_01kaexample"},
+    wire.Runs: {
+        "runs": [{"trigger": {"focus": "看一下大盘", "merged": 1}}],
+        "next_before": "run_01kaexample",
+        "searched_to": None,
+    },
     wire.Agent: {
         "definition": "assistant",
         "model": "gpt-4o-mini",

@@ -14,14 +14,17 @@ from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.schedule import MAX_FOCUS
 from owlclaw_ray.domain.score import Judgement
+from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.runtime.api import Runtime
-from owlclaw_ray.store.queries import RunFilter
+from owlclaw_ray.store.run_search import RunSearch
+from owlclaw_ray.wire import MAX_ID, NO_NUL
 from serve.body_schemas import reference
 from serve.events import LAST_EVENT_ID, EventStream, last_event_id
-from serve.parameters import AgentQuery, Id, check_owner, only_agent_of, principal_of, tenant_of
-from serve.representations import event_body, json_response, run_body, score_body
+from serve.parameters import AgentQuery, Id, Moment, check_owner, only_agent_of, principal_of, tenant_of
+from serve.representations import event_body, exact_moment, json_response, run_body, score_body
 from serve.request_bodies import read_body
 from serve.resource import JSON_BODY, Resource, answer, body, operation
 from serve.streams import KeepAliveTimer, OpenRequestLimit
@@ -78,18 +81,35 @@ class RunRoutes(Resource):
         self,
         request: Request,
         agent: AgentQuery = None,
+        *,
+        definition: Annotated[
+            str | None, Query(description="Only runs of this definition's agents.", max_length=MAX_ID, pattern=NO_NUL)
+        ] = None,
         status: Annotated[RunStatus | None, Query(description="Only runs in this state.")] = None,
+        trigger: Annotated[TriggerKind | None, Query(description="Only runs that this kind of trigger began.")] = None,
+        since: Annotated[
+            Moment | None, Query(description="Only runs accepted from this time on, with its zone.")
+        ] = None,
+        until: Annotated[
+            Moment | None, Query(description="Only runs accepted before this time, with its zone.")
+        ] = None,
+        text: Annotated[
+            str | None,
+            Query(description="Only runs whose `focus` has all of these words.", max_length=MAX_FOCUS, pattern=NO_NUL),
+        ] = None,
         limit: Annotated[int, Query(ge=1, le=500, description="At most so many.")] = 50,
         before: Annotated[
             Id | None, Query(description="Only runs accepted before this one: the `next_before` of the page before.")
         ] = None,
-        *,
+        open_: Annotated[bool, Query(alias="open", description="Only runs that are not over.")] = False,
         include: Annotated[
             Literal["payload"] | None, Query(description="`payload`: with what each run was triggered with, too.")
         ] = None,
     ) -> Response:
         """Return a page of runs, without their payloads; `next_before` leads to the next page. 404 if the run `before` is not there any
         more, as idle heartbeats are not for long: begin again.
+
+        A page may have fewer runs than `limit`, or none, and others behind it: `searched_to` says how far it looked.
         """
         tenant = tenant_of(request)
         ref, payloads = only_agent_of(request, agent), include is not None
@@ -98,10 +118,29 @@ class RunRoutes(Resource):
             last = await self._runtime.run(tenant, RunId(before))
             principal_of(request).require_agent(last.agent)
             before_seq = last.seq
-        found = await self._runtime.runs(RunFilter(tenant, ref, status, before_seq, limit + 1, payloads))
-        page = found[:limit]
-        following = page[-1].run_id if len(found) > limit else None
-        return json_response({"runs": [run_body(run, payload=payloads) for run in page], "next_before": following})
+        found = await self._runtime.search_runs(
+            RunSearch(
+                tenant,
+                ref,
+                definition,
+                status,
+                open_,
+                trigger,
+                since,
+                until,
+                text,
+                before_seq=before_seq,
+                limit=limit,
+                payloads=payloads,
+            )
+        )
+        return json_response(
+            {
+                "runs": [run_body(run, payload=payloads) for run in found.runs],
+                "next_before": found.following,
+                "searched_to": None if found.searched_to is None else exact_moment(found.searched_to),
+            }
+        )
 
     @operation("GET /v1/runs/{run_id}", "runs:read", "A run and its result", {200: answer("The run", wire.Run)}, 404)
     async def get_run(

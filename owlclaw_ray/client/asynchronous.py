@@ -150,12 +150,24 @@ class Client:
         agent: str | None = None,
         status: wire.RunStatus | None = None,
         limit: int = 50,
-        before: int | None = None,
+        before: str | None = None,
         *,
+        definition: str | None = None,
+        trigger: wire.TriggerKind | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        text: str | None = None,
+        not_over: bool = False,
         payloads: bool = False,
     ) -> wire.Runs:
-        """Return a page of runs, newest first, with their payloads if asked for."""
-        query = {"agent": agent, "status": status, "limit": limit, "before": before}
+        """Return a page of runs, newest first, with their payloads if asked for; `before` is the `next_before` of the page before it.
+
+        With `text` only those whose focus has all of its words.
+        """
+        query = {"agent": agent, "definition": definition, "status": status, "trigger": trigger, "text": text}
+        query |= {"limit": limit, "before": before}
+        query |= {name: at.isoformat() for name, at in (("since", since), ("until", until)) if at is not None}
+        query |= {"open": True} if not_over else {}
         query |= {"include": "payload"} if payloads else {}
         return await self._call(wire.Runs, "GET", "/v1/runs", query)
 

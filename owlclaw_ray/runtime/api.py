@@ -77,6 +77,7 @@ from owlclaw_ray.store.queries import (
     RunProgress,
     ScheduleById,
 )
+from owlclaw_ray.store.run_search import RunPage, RunSearch
 from owlclaw_ray.telemetry.metrics.api import MetricFamily, Metrics
 from owlclaw_ray.tools.arguments import argument_problems
 from owlclaw_ray.tools.artifact_home import ArtifactHome, ArtifactReader
@@ -283,6 +284,10 @@ class Runtime:
 
     async def runs(self, where: RunFilter) -> Sequence[Run]:
         """Return the runs that match, newest first."""
+        return await self._store.read(where)
+
+    async def search_runs(self, where: RunSearch) -> RunPage:
+        """Return the runs that match, newest first, and where to go on."""
         return await self._store.read(where)
 
     def follow(self, tenant: TenantId, run_id: RunId, after: int = 0) -> AbstractAsyncContextManager[RunFollower]:

@@ -45,8 +45,8 @@ TABLES = (
 """Whose rows are written as they are in the store, in this order."""
 FAMILIES = (("runs", "journal"), ("schedules", "ticks"))
 """Tables whose rows are followed by those of another one that belong to them."""
-INSTEAD = ("memories", "memory_parts", "artifacts", "artifact_parts")
-"""Tables that are not written: memories and artifacts are, wherever they are kept."""
+INSTEAD = ("memories", "memory_parts", "artifacts", "artifact_parts", "focus_terms")
+"""Tables that are not written: memories and artifacts are, wherever they are kept, and the words of focuses are in the runs."""
 _ROWS = 50
 _PART_BYTES = 512 * 1024
 _ARTIFACTS = 1_000_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -13,26 +12,19 @@ import typer
 
 from owlclaw_ray import wire
 from owlclaw_ray.counting import counted
-from owlclaw_ray.kernel.system_clock import SystemClock
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption
 from serve.cli.ledger_files import LedgerFormat, check, whole_file, write
 from serve.cli.ledger_lines import line
 from serve.cli.ledger_source import LedgerSelection, ledger_source, pages
+from serve.cli.listings import SinceOption, UntilOption, moment_of
 from serve.cli.output import complain, console, print_json, table, when
 
 _EXPORT_PAGE = 2_000
-_AGO = re.compile(r"(\d{1,9})(s|m|h|d)")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 AgentOption = Annotated[str | None, typer.Option("--agent", help="Only this agent's.")]
 RunOption = Annotated[str | None, typer.Option("--run", help="Only this run's.")]
 KindOption = Annotated[str | None, typer.Option("--kind", "--type", help="Only records of this kind.")]
 ToolOption = Annotated[str | None, typer.Option("--tool", help="Only records of this tool.")]
-SinceOption = Annotated[
-    str | None,
-    typer.Option("--since", help="Only from this time on: a time (UTC unless it has a zone), or 90m, 24h, 7d ago."),
-]
-UntilOption = Annotated[str | None, typer.Option("--until", help="Only before this time; as --since.")]
 
 
 def register(cli: typer.Typer) -> None:
@@ -173,7 +165,7 @@ def _query(
     if kind is not None and kind not in known:
         raise typer.BadParameter(f"{kind!r} is none of {', '.join(known)}", param_hint="--kind")
     wanted = None if kind is None else known[kind]
-    return LedgerSelection(agent, run, wanted, tool, _time(since, "--since"), _time(until, "--until"))
+    return LedgerSelection(agent, run, wanted, tool, moment_of(since, "--since"), moment_of(until, "--until"))
 
 
 def _noted(path: Path) -> list[wire.LedgerHead]:
@@ -189,20 +181,6 @@ def _noted(path: Path) -> list[wire.LedgerHead]:
         raise typer.BadParameter(f"{said}; `owlclaw ledger heads` prints them", param_hint="--since")
     last = {(head.tenant, head.writer): head for head in sorted(noted.heads, key=lambda each: each.position)}
     return [orjson.loads(line) for line in written(last.values()).splitlines()]
-
-
-def _time(text: str | None, option: str) -> datetime | None:
-    if text is None:
-        return None
-    ago = _AGO.fullmatch(text)
-    try:
-        if ago:
-            return SystemClock().now() - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-        at = datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        said = f"{text!r} is no time: write 2026-11-03, 2026-11-03T09:30:00+08:00, or 90m, 24h, 7d"
-        raise typer.BadParameter(said, param_hint=option) from None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _print(verification: wire.LedgerVerification) -> None:

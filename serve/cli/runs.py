@@ -10,7 +10,7 @@ import typer
 from owlclaw_ray import wire
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect
 from serve.cli.follow import follow
-from serve.cli.listings import ALL, StatusOption, status_of
+from serve.cli.listings import ALL, SinceOption, StatusOption, UntilOption, moment_of, status_of
 from serve.cli.output import console, print_json, shortened, table, when
 
 if TYPE_CHECKING:
@@ -31,6 +31,15 @@ def runs(
     status: StatusOption = ALL,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=500, help="At most so many.")] = 20,
     *,
+    definition: Annotated[str | None, typer.Option("--definition", help="Only of this definition's agents.")] = None,
+    trigger: Annotated[
+        str, typer.Option("--trigger", help="Filter by kind of trigger; `all` for every kind.", metavar="KIND")
+    ] = ALL,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    text: Annotated[str | None, typer.Option("--text", help="Only those whose focus has all of these words.")] = None,
+    not_over: Annotated[bool, typer.Option("--open", help="Only those that are not over.")] = False,
+    before: Annotated[str | None, typer.Option("--before", help="Only those accepted before this run.")] = None,
     payload: Annotated[bool, typer.Option("--payload", help="With --json: what each was triggered with, too.")] = False,
     url: UrlOption = None,
     folder: FolderOption = HERE,
@@ -41,7 +50,19 @@ def runs(
         if which is not None and _RUN_ID.fullmatch(which):
             _show(client, which, as_json=as_json)
             return
-        page = client.runs(which, status_of(status, wire.RunStatus), limit, payloads=payload)
+        page = client.runs(
+            which,
+            status_of(status, wire.RunStatus),
+            limit,
+            before,
+            definition=definition,
+            trigger=status_of(trigger, wire.TriggerKind, "--trigger"),
+            since=moment_of(since, "--since"),
+            until=moment_of(until, "--until"),
+            text=text,
+            not_over=not_over,
+            payloads=payload,
+        )
         if which is not None and not page["runs"]:
             client.agent(which)  # a misspelt name is an error, as with every other command
     if as_json:
@@ -52,6 +73,8 @@ def runs(
         for run in page["runs"]
     ]
     table(("RUN", "AGENT", "STATUS", "TRIGGER", "CREATED", "OUTCOME"), rows, empty="there are no runs")
+    if page["searched_to"] is not None:
+        console().print(f"searched back to {when(page['searched_to'])}; go on with --before {page['next_before']}")
 
 
 def tail(

@@ -405,7 +405,9 @@ async def test_whatever_is_in_a_field_is_shown_as_text(browser, runtime):
     paths = [
         "runs", "runs?agent=assistant", f"runs/{run.run_id}", f"runs/{run.run_id}?view=journal", f"runs/{run.run_id}?fragment=head",
         f"runs/{live.run_id}", "agents", "agents/assistant", "agents/assistant/memories", "approvals", "approvals/apr_1",
-        f"runs/selection?action=rerun&run={run.run_id}", "runs?fragment=rows", "approvals?fragment=live",
+        f"runs/selection?action=rerun&run={run.run_id}", "runs?fragment=rows", "runs?text=%3Cscript%3E&agent=assistant",
+        "runs?definition=%22%3E%3Cscript%3E",
+        "runs/matching?action=rerun&agent=assistant&text=script", "approvals?fragment=live",
         "runs/%3Cscript%3Ealert(1)%3C%2Fscript%3E", "runs?agent=%3Cscript%3E", "agents/assistant/memories?q=%3Cscript%3E%E2%80%AE",
         "sign-in?next=%22%3E%3Cscript%3E",
     ]  # fmt: skip

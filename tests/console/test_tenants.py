@@ -42,6 +42,7 @@ def test_pages_and_forms_of_what_another_tenant_has_are_those_of_what_nobody_has
         f"runs/{run}/payload",
         f"runs/selection?action=rerun&run={run}",
         f"runs?before={run}",
+        f"runs?text=refund&before={run}",
         f"approvals/{approval['approval_id']}",
         f"agents/assistant/memories?after={memory['memory_id']}",
     ):
@@ -50,6 +51,7 @@ def test_pages_and_forms_of_what_another_tenant_has_are_those_of_what_nobody_has
         (f"runs/{run}/cancel", {}),
         (f"runs/{run}/rerun", {}),
         ("runs/selection", {"action": "cancel", "run": run}),
+        ("runs/matching", {"action": "cancel", "status": "open", "upto": run}),
         (f"approvals/{approval['approval_id']}/decision", {"decision": "deny"}),
         (f"agents/assistant/memories/{memory['memory_id']}", {"content": "x"}),
         (f"agents/assistant/memories/{memory['memory_id']}/archive", {}),

@@ -20,6 +20,7 @@ from owlclaw_ray.definitions.api import plain_name
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits, ModelChoice
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus
 from owlclaw_ray.domain.artifact import TEXT, Artifact, StoredArtifact
+from owlclaw_ray.domain.focus import FocusQuery
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, LedgerKind, LedgerRecord, NotedHead
@@ -95,6 +96,7 @@ from owlclaw_ray.store.queries import (
     RunProgress,
     ScheduleById,
 )
+from owlclaw_ray.store.run_search import RunPage, RunSearch
 from owlclaw_ray.store.sql.sql_store import SqlStore
 from owlclaw_ray.telemetry.metrics.api import MetricFamily, Sample
 from owlclaw_ray.tools.arguments import argument_problems
@@ -496,6 +498,25 @@ class MemoryRuntime(Runtime):
             and (where.before_seq is None or run.seq < where.before_seq)
         ]
         return found[: where.limit]
+
+    async def search_runs(self, where: RunSearch) -> RunPage:
+        query = None if where.text is None else FocusQuery.of(where.text)
+        found = [
+            run
+            for run in reversed(self._runs.values())
+            if (where.agent is None or run.agent == where.agent)
+            and (where.definition is None or run.agent.definition == where.definition)
+            and (where.status is None or run.status is where.status)
+            and not (where.open and run.status.final)
+            and (where.kind is None or run.trigger.kind is where.kind)
+            and (where.since is None or run.created_at >= where.since)
+            and (where.until is None or run.created_at < where.until)
+            and (query is None or query.matches(run.trigger.focus))
+            and (where.before_seq is None or run.seq < where.before_seq)
+            and (where.after_seq is None or run.seq > where.after_seq)
+        ]
+        page = found[: where.limit]
+        return RunPage(page, page[-1].run_id if len(found) > len(page) else None)
 
     @asynccontextmanager
     async def follow(self, tenant: TenantId, run_id: RunId, after: int = 0) -> AsyncIterator[RunFollower]:

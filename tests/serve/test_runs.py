@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import httpx
 import pytest
 from msgspec.structs import replace
 
+from owlclaw_ray.store.run_search import RunPage, RunSearch
 from tests.serve.double import FINAL_TEXT, MemoryRuntime
 
 
@@ -91,12 +94,59 @@ async def test_runs_are_filtered_by_agent_and_status(http: httpx.AsyncClient):
     assert by_status == by_agent
 
 
+async def test_runs_are_filtered_by_definition_trigger_time_text_and_whether_they_are_over(
+    http: httpx.AsyncClient, runtime: MemoryRuntime
+):
+    made = {}
+    for agent, focus in (("assistant:a", "order 17"), ("assistant", "处理订单"), ("patient", "Order 18")):
+        answer = await http.post(f"/v1/agents/{agent}/triggers", json={"focus": focus, "kind": "event"})
+        made[agent] = answer.json()["run_id"]
+    long_ago = runtime._clock.now() - timedelta(days=2)
+    runtime._runs[made["assistant"]] = replace(runtime._runs[made["assistant"]], created_at=long_ago)
+    yesterday = (long_ago + timedelta(days=1)).isoformat()
+
+    async def found(**query: str) -> list[str]:
+        page = (await http.get("/v1/runs", params=query)).json()
+        assert (page["next_before"], page["searched_to"]) == (None, None)
+        ids = {run_id: agent for agent, run_id in made.items()}
+        return sorted(ids[run["run_id"]] for run in page["runs"])
+
+    assert await found(definition="assistant") == ["assistant", "assistant:a"]
+    assert await found(trigger="event") == sorted(made)
+    assert await found(trigger="webhook") == []
+    assert await found(since=yesterday) == ["assistant:a", "patient"]
+    assert await found(until=yesterday) == ["assistant"]
+    assert await found(text="ORDER") == ["assistant:a", "patient"]
+    assert await found(text="订单") == ["assistant"]
+    assert await found(open="true") == ["patient"]
+    assert await found(definition="assistant", text="order 17", since=yesterday) == ["assistant:a"]
+
+
+async def test_a_page_that_stopped_searching_says_how_far_it_looked_and_where_to_go_on(
+    http: httpx.AsyncClient, runtime: MemoryRuntime, monkeypatch: pytest.MonkeyPatch
+):
+    run = runtime._runs[await submit(http)]
+
+    async def searched(where: RunSearch) -> RunPage:
+        return RunPage((), run.run_id, run.created_at)
+
+    monkeypatch.setattr(runtime, "search_runs", searched)
+    page = (await http.get("/v1/runs", params={"text": "needle"})).json()
+
+    assert (page["runs"], page["next_before"]) == ([], run.run_id)
+    assert datetime.fromisoformat(page["searched_to"]) == run.created_at
+
+
 @pytest.mark.parametrize(
     ("query", "where"),
     [
         ({"limit": "0"}, "query limit"),
         ({"limit": "many"}, "query limit"),
         ({"status": "done"}, "query status"),
+        ({"trigger": "phone"}, "query trigger"),
+        ({"since": "yesterday"}, "query since"),
+        ({"until": "2026-11-03"}, "query until"),
+        ({"text": "x" * 501}, "query text"),
     ],
 )
 async def test_wrong_parameters_are_refused_with_their_names(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -35,6 +35,7 @@ from owlclaw_ray.store.sql.schema import (
     WAITING,
     active_run,
     callbacks,
+    focus_terms,
     pending_callback,
     runs,
     runs_seq,
@@ -116,6 +117,10 @@ class Dialect(Protocol):
         """Until the end of the transaction, have those who change the status of the tenants `written` wait, and those who write for the
         tenants `changed`, too.
         """
+        ...
+
+    def insert_terms(self, connection: Connection, rows: Sequence[tuple[str, int, int]]) -> None:
+        """Insert rows of `focus_terms`."""
         ...
 
     def owner_of(self, account: ColumnElement[str]) -> ColumnElement[str]:
@@ -216,6 +221,10 @@ class Sqlite:
     def owner_of(self, account: ColumnElement[str]) -> ColumnElement[str]:
         """As in Dialect."""
         return func.substr(account, func.instr(account, "@") + 1, type_=Text)
+
+    def insert_terms(self, connection: Connection, rows: Sequence[tuple[str, int, int]]) -> None:
+        """As in Dialect."""
+        connection.exec_driver_sql("INSERT INTO focus_terms (tenant, term, seq) VALUES (?, ?, ?)", list(rows))
 
     def _each(self, parameter: str) -> Any:
         return func.json_each(bindparam(parameter, type_=Text)).table_valued("value")
@@ -319,6 +328,11 @@ class Postgresql:
         """As in Dialect."""
         return func.substr(account, func.strpos(account, "@") + 1, type_=Text)
 
+    def insert_terms(self, connection: Connection, rows: Sequence[tuple[str, int, int]]) -> None:
+        """As in Dialect: columns as arrays, in one statement."""
+        tenants, terms, seqs = zip(*rows, strict=True)
+        connection.execute(_INSERT_TERMS, {"tenants": list(tenants), "terms": list(terms), "seqs": list(seqs)})
+
 
 def _numbers(keys: Iterable[str]) -> list[int]:
     return sorted({int.from_bytes(sha256(key.encode()).digest()[:8], signed=True) for key in keys})
@@ -356,6 +370,19 @@ def _lengths(each: Any, agent: ColumnElement[str]) -> Select[Any]:
 
 
 _LAST_SEQ = select(func.max(runs.c.seq))
+_INSERT_TERMS = focus_terms.insert().from_select(
+    ["tenant", "term", "seq"],
+    select(
+        *func.unnest(
+            bindparam("tenants", type_=postgresql.ARRAY(Text)),
+            bindparam("terms", type_=postgresql.ARRAY(BigInteger)),
+            bindparam("seqs", type_=postgresql.ARRAY(BigInteger)),
+        )
+        .table_valued(column("tenant", Text), column("term", BigInteger), column("seq", BigInteger))
+        .render_derived()
+        .c
+    ),
+)
 _NEXT_SEQS = select(runs_seq.next_value()).select_from(
     func.generate_series(1, bindparam("number", type_=BigInteger)).table_valued("n")
 )

@@ -133,7 +133,7 @@ from owlclaw_ray.store.sql.schema import (
 from owlclaw_ray.store.sql.working_set import EPOCH_AFTER_WAIT, awaited_by
 
 _PAGE = 500
-_BRIEF_RUN_COLUMNS = (*(column for column in runs.c if column is not runs.c.payload), null().label("payload"))
+BRIEF_RUN_COLUMNS = (*(column for column in runs.c if column is not runs.c.payload), null().label("payload"))
 _PROGRESS_ROWS, _PROGRESS_CHARACTERS = 2_000, 4_000_000
 """Of journals that are followed, in one answer."""
 _SCHEDULE_ORDER = (schedules.c.agent, schedules.c.created_at, schedules.c.schedule_id)
@@ -193,7 +193,7 @@ def _is_to_begin(row: Any) -> bool:
 
 @reads(RunFilter)
 def _read_runs(connection: Connection, where: RunFilter) -> Sequence[Run]:
-    found = select(*(runs.c if where.payloads else _BRIEF_RUN_COLUMNS)).order_by(runs.c.seq.desc()).limit(where.limit)
+    found = select(*(runs.c if where.payloads else BRIEF_RUN_COLUMNS)).order_by(runs.c.seq.desc()).limit(where.limit)
     if where.agent is None:
         found = found.where(runs.c.tenant == where.tenant)
     else:
@@ -202,10 +202,13 @@ def _read_runs(connection: Connection, where: RunFilter) -> Sequence[Run]:
         found = found.where(runs.c.status == where.status.value)
     if where.before_seq is not None:
         found = found.where(runs.c.seq < where.before_seq)
-    found_runs = _with_waits(connection, where.tenant, connection.execute(found).all())
-    if where.payloads:
-        return found_runs
-    return [replace(run, trigger=replace(run.trigger, content=None)) for run in found_runs]
+    return runs_of_rows(connection, where.tenant, connection.execute(found).all(), payloads=where.payloads)
+
+
+def runs_of_rows(connection: Connection, tenant: TenantId, rows: Sequence[Any], *, payloads: bool) -> Sequence[Run]:
+    """Return the runs of a tenant's rows, with what they wait for; without payloads these are None."""
+    found = _with_waits(connection, tenant, rows)
+    return found if payloads else [replace(run, trigger=replace(run.trigger, content=None)) for run in found]
 
 
 @reads(JournalOfRun)

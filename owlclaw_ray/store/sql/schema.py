@@ -13,6 +13,8 @@ from sqlalchemy import (
     Boolean,
     Column,
     ColumnClause,
+    ColumnElement,
+    Computed,
     Index,
     Integer,
     LargeBinary,
@@ -26,6 +28,8 @@ from sqlalchemy import (
     literal_column,
     text,
 )
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from owlclaw_ray.domain.json import LARGE
 
@@ -36,6 +40,7 @@ NAME = Text().with_variant(Text(collation="C"), "postgresql")
 ROW_ID = BigInteger().with_variant(Integer, "sqlite")
 ACTIVE = text("status IN ('queued', 'running', 'waiting')")
 OPEN = text("status IN ('active', 'paused')")
+OVER = text("status IN ('completed', 'failed', 'timeout', 'terminated', 'cancelled', 'skipped')")
 PENDING = text("status = 'pending'")
 WAITING_FOR_HEARTBEAT = text("status = 'waiting'")
 AWAITING = text("awaits IS NOT NULL")
@@ -45,6 +50,36 @@ RUNNING: ColumnClause[str] = literal_column("'running'")
 WAITING: ColumnClause[str] = literal_column("'waiting'")
 IS_PENDING: ColumnClause[str] = literal_column("'pending'")
 """As literals: a plan made for a parameter cannot use a partial index."""
+
+
+class Extract(ColumnElement[str]):
+    """A part of another column of `runs`, which the database keeps up by itself: the kind that a trigger's text begins with, or the
+    definition in the key of an agent, with its tenant.
+    """
+
+    inherit_cache = True
+
+    def __init__(self, part: str) -> None:
+        self.part = part
+
+
+KIND_STARTS = len('{"kind":"') + 1
+EXTRACTS = {
+    "sqlite": {
+        "kind": f'substr("trigger", {KIND_STARTS}, instr(substr("trigger", {KIND_STARTS}), \'"\') - 1)',
+        "definition": "substr(agent, 1, instr(agent || ':', ':') - 1)",
+    },
+    "postgresql": {
+        "kind": f"split_part(substr(trigger, {KIND_STARTS}, 40), '\"'::text, 1)",
+        "definition": "split_part(agent, ':'::text, 1)",
+    },
+}
+
+
+@compiles(Extract)
+def _compile_extract(element: Extract, compiler: SQLCompiler, **_options: object) -> str:
+    return EXTRACTS[compiler.dialect.name][element.part]
+
 
 agents = Table(
     "agents",
@@ -86,13 +121,29 @@ runs = Table(
     Column("reserves", Boolean, nullable=False, server_default=false()),
     Column("awaits", Text),
     Column("payload", Text),
+    Column("kind", NAME, Computed(Extract("kind"))),
+    Column("definition", NAME, Computed(Extract("definition"))),
     Index("runs_active", "agent", "status", "rank", "seq", sqlite_where=ACTIVE, postgresql_where=ACTIVE),
     Index("runs_mergeable", "agent", "merge_key", sqlite_where=MERGEABLE, postgresql_where=MERGEABLE),
     Index("runs_awaiting", "seq", sqlite_where=AWAITING, postgresql_where=AWAITING),
     Index("runs_by_agent", "agent", "seq"),
     Index("runs_by_tenant", "tenant", "seq"),
     Index("runs_by_status", "tenant", "status", "seq"),
+    Index("runs_over", "tenant", "status", "kind", "seq", sqlite_where=OVER, postgresql_where=OVER),
+    Index("runs_over_by_agent", "agent", "status", "kind", "seq", sqlite_where=OVER, postgresql_where=OVER),
+    Index("runs_over_by_definition", "definition", "status", "kind", "seq", sqlite_where=OVER, postgresql_where=OVER),
+    Index("runs_by_definition", "definition", "seq"),
 )
+
+focus_terms = Table(
+    "focus_terms",
+    metadata,
+    Column("tenant", NAME, primary_key=True),
+    Column("term", BigInteger, primary_key=True, autoincrement=False),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    sqlite_with_rowid=False,
+)
+"""Which runs have a word in their focus, see `focus_index`."""
 
 journal = Table(
     "journal",
@@ -458,6 +509,10 @@ schema_compatibility = Table(
 
 active_run = runs.c.status.in_([QUEUED, RUNNING, WAITING])
 """Spelt as in the index runs_active, which serves it, also together with a narrower condition."""
+over_run = runs.c.status.in_(
+    [literal_column(f"'{each}'") for each in ("completed", "failed", "timeout", "terminated", "cancelled", "skipped")]
+)
+"""Spelt as in the indexes runs_over, runs_over_by_agent and runs_over_by_definition, which serve it together with a status."""
 small_payload = case((func.length(runs.c.payload) <= LARGE, runs.c.payload)).label("payload")
 """The payload, unless it is large."""
 payload_left = case((func.length(runs.c.payload) > LARGE, func.length(runs.c.payload)), else_=0).label("payload_left")

@@ -43,10 +43,11 @@ from owlclaw_ray.store.sql.codec import (
     to_micros,
 )
 from owlclaw_ray.store.sql.command_registry import applies
+from owlclaw_ray.store.sql.focus_index import term_rows
 from owlclaw_ray.store.sql.queue_order import rank_of
 from owlclaw_ray.store.sql.quotas import count, keep, no_room_for, reached
 from owlclaw_ray.store.sql.row_needs import RowNeeds
-from owlclaw_ray.store.sql.working_set import AgentRow, KeyRow, RunRow, WorkingSet
+from owlclaw_ray.store.sql.working_set import AgentRow, KeyRow, RowChange, RunRow, WorkingSet
 
 Submitted: TypeAlias = RunAccepted | IdempotencyConflict | AgentBusy | QueueFull | QuotaReached
 
@@ -188,6 +189,8 @@ def _enqueue(store: WorkingSet, agent: AgentRow, command: SubmitRun, key: str | 
     run.rank, run.deadline = rank_of(command.busy, command.priority), optional_micros(command.deadline)
     follows = command.queue_limit is not None and bool(agent.queued) and command.busy is not BusyPolicy.INTERRUPT
     store.add_run(run)
+    terms = term_rows(command.agent.tenant, run.seq, trigger.kind, trigger.focus)
+    store.changes[RowChange.FOCUS_TERM].update((each, each) for each in terms)
     if key is not None:
         store.mergeable[agent.agent, key] = run
     store.note(run, EntryKind.RUN_QUEUED, at, {"trigger": trigger.kind.value, "focus": trigger.focus})

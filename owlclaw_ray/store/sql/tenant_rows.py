@@ -49,6 +49,7 @@ from owlclaw_ray.store.sql.schema import (
     cluster_lease,
     cluster_nodes,
     export_positions,
+    focus_terms,
     idempotency_keys,
     journal,
     ledger,
@@ -194,6 +195,7 @@ EMPTIED = (
         lambda _dialect, tenant: journal.c.run_id.in_(_first_runs(tenant)),
         parent=journal.c.run_id,
     ),
+    _of_tenant(focus_terms),
     TenantTable(runs, lambda _dialect, tenant: runs.c.tenant == tenant, _is_free_run),
     TenantTable(blobs, _is_blob),
     _by_key(memory_parts.c.agent, _LARGE_ROWS_AT_ONCE),
@@ -299,7 +301,8 @@ def _read_row_page(connection: Connection, query: TenantRowPage) -> RowPage:
 
 def _encoder(table: Table) -> Callable[[RowMapping], dict[str, Any]]:
     """Return what makes JSON of a row."""
-    json, shown = _JSON.get(table, ()), [column for column in table.c if column not in _SECRET]
+    json = _JSON.get(table, ())
+    shown = [column for column in table.c if column not in _SECRET and column.computed is None]
 
     def value(column: Column[Any], found: Any) -> Any:
         if found is None:

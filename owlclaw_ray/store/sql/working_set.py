@@ -215,6 +215,7 @@ class RowChange(IntEnum):
     """What a batch does to rows: the writer has a statement for each. Rows are kept under their keys; tuples are written as they are."""
 
     NEW_RUN = auto()
+    FOCUS_TERM = auto()
     RUN = auto()
     MERGED_RUN = auto()
     """Queued runs that took over a trigger."""

@@ -350,7 +350,7 @@ class Writer:
             .where(dialect.among(ledger_heads.c.tenant, "tenants"), ledger_heads.c.writer == name)
             .order_by(ledger_heads.c.tenant)
         )
-        self._ids = dialect.ids
+        self._ids, self._insert_terms = dialect.ids, dialect.insert_terms
         self._probe = (
             dialect.insert(probes)
             .values(writer=name, written=1)
@@ -365,6 +365,8 @@ class Writer:
         """Write all changes; if this raises, the transaction must be rolled back."""
         changes = store.changes
         _run(connection, self._before_ledger, changes)
+        if changes[RowChange.FOCUS_TERM]:
+            self._insert_terms(connection, sorted(changes[RowChange.FOCUS_TERM]))
         if store.new_records:
             self._chain(connection, store.new_records)
         _run(connection, self._after_ledger, changes)

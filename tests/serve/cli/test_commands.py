@@ -181,6 +181,23 @@ def test_an_id_that_there_is_not_is_said_with_the_command_that_lists_them(owlcla
     assert owlclaw(*message.rstrip().rpartition("owlclaw ")[2].split()).exit_code == 0
 
 
+def test_runs_are_filtered_by_definition_trigger_time_and_text(owlclaw: Run):
+    run_id = owlclaw("trigger", "assistant", "--focus", "order 17").output.split()[0]
+    owlclaw("trigger", "assistant:a", "--focus", "订单")
+
+    def found(*options: str) -> list[str]:
+        return [run["run_id"] for run in json.loads(owlclaw("runs", "--json", *options).output)["runs"]]
+
+    everything = found()
+    assert len(everything) == 2
+    assert found("--text", "ORDER") == [run_id]
+    assert found("--definition", "assistant", "--trigger", "api", "--since", "1h") == everything
+    assert found("--until", "1h") == found("--definition", "nobody") == found("--trigger", "webhook") == []
+    assert found("--before", everything[0]) == [run_id]
+    assert found("--open") == []
+    assert owlclaw("runs", "--trigger", "phone").exit_code == owlclaw("runs", "--since", "soon").exit_code == 2
+
+
 def test_runs_of_an_agent_that_there_is_not_are_refused_and_of_one_without_runs_are_none(owlclaw: Run):
     unknown, known = owlclaw("runs", "asistant"), owlclaw("runs", "assistant")
 

@@ -34,6 +34,7 @@ def rows_of(tenant: TenantId, number: int = 3) -> dict[str, list[dict]]:
         run_id, schedule_id = f"run_{tenant}_{each}", f"sch_{tenant}_{each}"
         run = {"seq": base + each, "run_id": run_id, "tenant": tenant, "agent": key, "created_at": AT, "trigger": "{}"}
         add("runs", **run, status="completed", cancel_requested=False, claimed_epoch=1, payload='"a secret of ours"')
+        add("focus_terms", tenant=tenant, term=each, seq=base + each)
         for seq in (1, 2):
             add("journal", run_id=run_id, seq=seq, kind="run_queued", at=AT, data='{"trigger": "api"}')
         add(

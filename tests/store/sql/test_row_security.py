@@ -34,6 +34,7 @@ from owlclaw_ray.store.commands import (
     PutTenant,
     ReceiveDelivery,
 )
+from owlclaw_ray.store.run_search import RunSearch
 from owlclaw_ray.store.sql import queries as answers
 from owlclaw_ray.store.sql.codec import agent_key, blob_key, tenant_key
 from owlclaw_ray.store.sql.factory import open_store
@@ -101,6 +102,8 @@ def reading(tenant):
     return [
         q.RunById(tenant, run),
         q.RunFilter(tenant),
+        RunSearch(tenant),
+        RunSearch(tenant, text="行情"),
         q.JournalOfRun(tenant, run),
         q.JournalTail(tenant, run),
         q.ProgressOfRuns([q.JournalPosition(tenant, run)]),

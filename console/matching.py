@@ -1,0 +1,148 @@
+"""What is done with all runs that match a filter: shown before, then done in steps that each take little."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.responses import Response
+
+from console.pages import Pages, page, see
+from console.run_filter import FIELDS, RunsFilter
+from console.runs import action_of, again, run_of
+from console.visits import read_form
+from owlclaw_ray.domain.run import Run
+from owlclaw_ray.errors import NotFoundError, OwlClawError, Problem
+from owlclaw_ray.ids import RunId
+from owlclaw_ray.runtime.api import Runtime
+from owlclaw_ray.store.run_search import RunPage, RunSearch
+from serve.errors import InvalidRequestError
+
+SHOWN = 50
+COUNTED = 1_000
+STEP = 200
+"""How many runs one request acts on at most."""
+_AT_ONCE = 25
+_LOOKS = 10
+"""How many pages of a search that finds little one request reads at most."""
+_DONE = re.compile(r"\d{1,9}")
+
+
+class _Progress(Struct, frozen=True):
+    """How far it has come."""
+
+    upto: str = ""
+    """The newest run that matched when it was shown: whatever comes later is left alone."""
+    before: str = ""
+    """The run down to which all is done."""
+    done: int = 0
+    refused: int = 0
+
+
+class MatchingPages(Pages):
+    """`/console/runs/matching`."""
+
+    place: ClassVar[str] = "runs"
+
+    @page("GET /console/runs/matching", "runs:write", "action", "upto", "before", "done", "refused", "once", *FIELDS)
+    async def console_matching(self, request: Request) -> Response:
+        """Show what an action would do to all runs that match, how many they are, and the newest of them; nothing is done. On the way
+        through many: how far it has come.
+        """
+        asked = request.query_params
+        action, chosen, progress = action_of(asked.get("action", "")), _chosen(asked), _progress(asked)
+        found = RunPage(()) if progress.before else await self._found(_concerned(action, chosen.search(request)))
+        upto = progress.upto or (found.runs[0].run_id if found.runs else "")
+        again_asked = {"once": asked.get("once", "")} if progress.before else {}
+        return await self.shown(
+            request,
+            "matching.html",
+            action=action,
+            chosen=chosen,
+            found=found,
+            shown=found.runs[:SHOWN],
+            progress=replace(progress, upto=upto),
+            **again_asked,
+        )
+
+    async def _found(self, search: RunSearch) -> RunPage:
+        """Return the runs that match, up to COUNTED of them."""
+        runs: list[Run] = []
+        found, before = RunPage((), None), None
+        for _ in range(_LOOKS):
+            found = await self._runtime.search_runs(replace(search, before_seq=before, limit=COUNTED - len(runs)))
+            runs += found.runs
+            if found.following is None or len(runs) >= COUNTED:
+                break
+            before = (await self._runtime.run(search.tenant, found.following)).seq
+        return replace(found, runs=runs)
+
+    @page("POST /console/runs/matching", "runs:write")
+    async def console_act_on_matching(self, request: Request) -> Response:
+        """Do it to the next ones, and lead on to those behind them, or back to the list. Sent twice it does nothing twice."""
+        form = await read_form(request)
+        said = {name: form.text(name) for name in ("action", "upto", "before", "done", "refused", "once", *FIELDS)}
+        action, chosen, progress = action_of(said["action"]), _chosen(said), _progress(said)
+        newest = (await run_of(self._runtime, request, progress.upto)).seq
+        below = (await run_of(self._runtime, request, progress.before)).seq if progress.before else newest + 1
+        search = _concerned(action, chosen.search(request))
+        search = replace(search, before_seq=min(below, newest + 1), limit=STEP, payloads=action == "rerun")
+        found = await self._runtime.search_runs(search)
+        if action == "cancel":
+            done, refused = await cancelled(self._runtime, found.runs), 0
+        else:
+            done, refused = await self._run_again(request, found.runs, said["once"])
+        progress = replace(progress, done=progress.done + done, refused=progress.refused + refused)
+        if found.following is None:
+            result = f"{action}-{progress.done}" + (f"-{progress.refused}" if progress.refused else "")
+            return see(f"/runs{chosen.address(did=result)}")
+        further = {"before": found.following, "done": progress.done, "refused": progress.refused or ""}
+        return see(f"/runs/matching{chosen.address(action=action, upto=progress.upto, once=said['once'], **further)}")
+
+    async def _run_again(self, request: Request, runs: Sequence[Run], once: str) -> tuple[int, int]:
+        """Return how many were triggered again and how many refused; raises the refusal if all were."""
+        outcomes = await self._runtime.submit_all([again(request, run, f"{once}-{run.run_id}") for run in runs])
+        refused = [each for each in outcomes if isinstance(each, OwlClawError)]
+        if refused and len(refused) == len(runs):
+            raise refused[0]
+        return len(runs) - len(refused), len(refused)
+
+
+async def cancelled(runtime: Runtime, runs: Sequence[Run]) -> int:
+    """Ask each of the runs to stop, some at once so that their commits are shared; return how many there were to ask."""
+
+    async def cancel(run: Run) -> bool:
+        try:
+            await runtime.cancel(run.agent.tenant, RunId(run.run_id))
+        except NotFoundError:  # an idle heartbeat that has given way
+            return False
+        return True
+
+    done = 0
+    for at in range(0, len(runs), _AT_ONCE):
+        done += sum(await asyncio.gather(*map(cancel, runs[at : at + _AT_ONCE])))
+    return done
+
+
+def _chosen(values: Mapping[str, str]) -> RunsFilter:
+    """Return the filter; raises InvalidRequestError for one that filters nothing: that is no choice."""
+    chosen = RunsFilter.of(values)
+    if not chosen:
+        raise InvalidRequestError([Problem("filter", "is missing", "filter the list before")])
+    return chosen
+
+
+def _progress(values: Mapping[str, str]) -> _Progress:
+    said = {name: values.get(name, "") for name in _Progress.__struct_fields__}
+    numbers = {name: int(said[name]) if _DONE.fullmatch(said[name]) else 0 for name in ("done", "refused")}
+    return _Progress(said["upto"], said["before"], **numbers)
+
+
+def _concerned(action: str, search: RunSearch) -> RunSearch:
+    """Return the search for those runs that match and that the action can do something with."""
+    return replace(search, open=True) if action == "cancel" else search

@@ -1,0 +1,181 @@
+"""Filters of the list of runs, and what is done with all runs that match one."""
+
+from __future__ import annotations
+
+import html
+import re
+from datetime import timedelta
+
+import pytest
+
+from console import matching
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.store.run_search import RunPage
+from tests.console.conftest import issued, token_of
+from tests.console.test_pages import change, rows, triggered
+
+
+def fields_of(page):
+    """The hidden fields of the form that acts on all that match."""
+    form = re.search(
+        r'<form class="actions" method="post" action="/console/runs/matching">(.*?)</form>', page, re.DOTALL
+    )[1]
+    return {
+        name: html.unescape(value)
+        for name, value in re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', form)
+    }
+
+
+async def walk(browser, page):
+    """Send the form of a page, and those of the pages that it leads to; return how many were sent, and where they lead."""
+    sent = 0
+    while True:
+        answer = await browser.send_form("/console/runs/matching", **fields_of(page))
+        sent += 1
+        assert answer.status_code == 303, answer.text
+        where = answer.headers["location"]
+        if "/matching?" not in where:
+            return sent, where
+        page = (await browser.get(where)).text
+        assert "so far" in page
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        ("text=order+17", [17]),
+        ("text=ORDER", [19, 18, 17, 16]),
+        ("text=订单", [21]),
+        ("definition=patient", [22]),
+        ("trigger=webhook", [20]),
+        ("status=open", [22]),
+        ("status=open&definition=assistant", []),
+        ("agent=assistant&text=order&trigger=api&status=completed", [19, 18, 17, 16]),
+    ],
+)
+async def test_a_filter_shows_the_runs_that_match_and_stands_in_its_form(browser, runtime, filters, found):
+    ids = {number: (await triggered(runtime, focus=f"order {number}")).run_id for number in range(16, 20)}
+    webhook = Trigger(TriggerKind.WEBHOOK, None, "a push")
+    ids[20] = (await runtime.submit(AgentRef.parse("assistant"), webhook)).run_id
+    ids[21] = (await triggered(runtime, focus="处理订单")).run_id
+    ids[22] = (await triggered(runtime, "patient", "waits")).run_id
+
+    page = (await browser.get(f"/console/runs?{filters}")).text
+
+    assert rows(page) == [ids[number] for number in found]
+    assert found or "No run matches" in page
+    for each in filters.split("&"):
+        name, _, value = each.partition("=")
+        shown = html.escape(value.replace("+", " "))
+        assert f'name="{name}" value="{shown}"' in page or f'<option value="{shown}" selected' in page
+
+
+async def test_a_filter_by_time_is_in_utc_and_what_is_no_time_is_refused(browser, runtime):
+    first, second = [(await triggered(runtime)).run_id for _ in range(2)]
+    at = runtime._clock.now().replace(second=0, microsecond=0)
+    change(runtime, first, created_at=at - timedelta(hours=2))
+    change(runtime, second, created_at=at)
+
+    an_hour_ago = f"{at - timedelta(hours=1):%Y-%m-%dT%H:%M}"
+    assert rows((await browser.get(f"/console/runs?since={an_hour_ago}")).text) == [second]
+    assert rows((await browser.get(f"/console/runs?until={an_hour_ago}")).text) == [first]
+    refused = await browser.get("/console/runs?since=yesterday")
+    assert (refused.status_code, "2026-11-03T09:30" in refused.text) == (422, True)
+
+
+async def test_agents_and_definitions_are_offered_to_who_may_see_agents(browser, runtime):
+    await triggered(runtime)
+    page = (await browser.get("/console/runs")).text
+    assert re.search(r'<datalist id="agents">.*value="patient"', page)
+    assert re.search(r'<datalist id="definitions">.*value="patient"', page)
+
+    await browser.sign_in(await issued(runtime, "runs:read"))
+
+    assert '<option value="patient">' not in (await browser.get("/console/runs")).text
+
+
+async def test_a_search_that_stopped_says_how_far_it_looked_and_leads_further(browser, runtime, monkeypatch):
+    run = await triggered(runtime, focus="old")
+    at = runtime._runs[run.run_id].created_at
+
+    async def searched(where):
+        return RunPage((), run.run_id, at)
+
+    monkeypatch.setattr(runtime, "search_runs", searched)
+    page = (await browser.get("/console/runs?text=needle")).text
+
+    assert "No run matches so far" in page
+    assert "searched back to" in page
+    assert f'href="/console/runs?text=needle&amp;before={run.run_id}">Search further' in page
+
+
+async def test_what_would_be_done_to_all_that_match_is_shown_and_then_done_in_steps_to_these_alone(
+    browser, runtime, monkeypatch
+):
+    monkeypatch.setattr(matching, "STEP", 2)
+    ids = [(await triggered(runtime, f"patient:{number}", "batch")).run_id for number in range(7)]
+    over, other = (await triggered(runtime, focus="batch")).run_id, (await triggered(runtime, "patient", "mine")).run_id
+
+    page = (await browser.get("/console/runs/matching?action=cancel&text=batch")).text
+    assert "Cancel: 7 runs" in page
+    assert rows(page) == ids[::-1]
+    assert all(runtime._runs[each].status is RunStatus.RUNNING for each in ids)
+    later = (await triggered(runtime, "patient:late", "batch")).run_id
+    sent, where = await walk(browser, page)
+
+    assert (sent, where) == (4, "/console/runs?text=batch&did=cancel-7")
+    assert "7 runs asked to stop" in (await browser.get(where)).text
+    assert {runtime._runs[each].status for each in ids} == {RunStatus.CANCELLED}
+    assert runtime._runs[over].status is RunStatus.COMPLETED
+    assert {runtime._runs[each].status for each in (other, later)} == {RunStatus.RUNNING}
+
+
+async def test_running_all_that_match_again_twice_with_one_form_makes_one_run_each(browser, runtime, monkeypatch):
+    monkeypatch.setattr(matching, "STEP", 2)
+    ids = [(await triggered(runtime, focus="nightly", payload={"n": number})).run_id for number in range(5)]
+    page = (await browser.get("/console/runs/matching?action=rerun&text=nightly")).text
+    assert "Run again: 5 runs" in page
+
+    for _ in range(2):
+        _, where = await walk(browser, page)
+        assert where == "/console/runs?text=nightly&did=rerun-5"
+
+    again = [run for run in runtime._runs.values() if run.run_id not in ids]
+    assert sorted(run.trigger.payload["n"] for run in again) == [0, 1, 2, 3, 4]
+
+
+async def test_more_than_are_counted_are_said_to_be_more(browser, runtime, monkeypatch):
+    monkeypatch.setattr(matching, "COUNTED", 4)
+    for _ in range(6):
+        await triggered(runtime, focus="many")
+
+    page = (await browser.get("/console/runs/matching?action=rerun&text=many")).text
+
+    assert "Run again: at least 4 runs" in page
+    assert "Only 4 were counted" in page
+    assert "None of them can be cancelled" in (await browser.get("/console/runs/matching?action=cancel&text=many")).text
+
+
+async def test_all_that_match_is_no_choice_without_a_filter(browser, runtime):
+    await triggered(runtime)
+    token = token_of((await browser.get("/console/agents/assistant")).text)
+
+    assert "Cancel all" not in (await browser.get("/console/runs")).text
+    assert "Cancel all" in (await browser.get("/console/runs?status=completed")).text
+    assert (await browser.get("/console/runs/matching?action=cancel")).status_code == 422
+    refused = await browser.send_form("/console/runs/matching", token=token, action="cancel")
+    assert refused.status_code == 422
+
+
+async def test_a_key_for_some_agents_acts_on_all_runs_of_these_only(browser, runtime):
+    await browser.sign_in(await issued(runtime, "operator", agents=("agent:patient:a",)))
+    run = (await triggered(runtime, "patient:a", "x")).run_id
+
+    assert (await browser.get("/console/runs/matching?action=cancel&status=open")).status_code == 403
+    assert (await browser.get("/console/runs/matching?action=cancel&agent=assistant")).status_code == 403
+    page = (await browser.get("/console/runs/matching?action=cancel&agent=patient:a")).text
+    await walk(browser, page)
+
+    assert runtime._runs[run].status is RunStatus.CANCELLED
