@@ -779,6 +779,7 @@ def _missing_variables(settings: Settings, environ: Mapping[str, str], where: _W
     providers, servers = settings.models.providers.items(), settings.mcp.servers.items()
     needed = [
         (("webhooks",), settings.webhooks.variables(), ""),
+        (("access",), settings.access.variables(), ""),
         *((("models", "providers", name), each.variables(), ", or remove the provider") for name, each in providers),
         *((("mcp", "servers", name), each.variables(), ", or remove the server") for name, each in servers),
     ]
