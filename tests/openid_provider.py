@@ -1,4 +1,4 @@
-"""An OpenID provider: a real HTTP server with discovery, authorization, token and key endpoints, strict unless a test has it be otherwise."""
+"""An OpenID provider: a real HTTP server with discovery, authorization, token and key endpoints, strict unless a test says otherwise."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ class OpenIdProvider:
         code = secrets.token_urlsafe(16)
         self.grants[code] = Grant(asked["redirect_uri"], asked["nonce"], asked["code_challenge"])
         said = {"code": code, "state": asked["state"], "iss": self.url, "session_state": "x.y", **self.answer}
-        return f"{asked['redirect_uri']}?{urlencode({name: value for name, value in said.items() if value is not None})}"
+        return (
+            f"{asked['redirect_uri']}?{urlencode({name: value for name, value in said.items() if value is not None})}"
+        )
 
     def token(self, authorization: str, form: dict[str, str]) -> tuple[int, bytes]:
         self.sent.append(form)
@@ -98,12 +100,24 @@ class OpenIdProvider:
             or encoded(hashlib.sha256(form["code_verifier"].encode()).digest()) != grant.challenge
         ):
             return 400, b'{"error": "invalid_grant"}'
-        answer = {"access_token": "not for us", "token_type": "Bearer", "id_token": self.id_token or self.identity(grant)}
+        answer = {
+            "access_token": "not for us",
+            "token_type": "Bearer",
+            "id_token": self.id_token or self.identity(grant),
+        }
         return 200, orjson.dumps(answer)
 
     def identity(self, grant: Grant) -> str:
         now = self.clock.now().timestamp()
-        said = {"iss": self.url, "aud": CLIENT, "nonce": grant.nonce, "iat": now, "exp": now + 60, **PERSON, **self.claims}
+        said = {
+            "iss": self.url,
+            "aud": CLIENT,
+            "nonce": grant.nonce,
+            "iat": now,
+            "exp": now + 60,
+            **PERSON,
+            **self.claims,
+        }
         return signed({name: value for name, value in said.items() if value is not None})
 
 
@@ -133,7 +147,9 @@ def serving_provider(clock: Clock | None = None, port: int = 0) -> Iterator[Open
             provider.asked[self.path] += 1
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
             assert self.path == "/token"
-            self._send(*provider.token(self.headers.get("Authorization", ""), dict(parse_qsl(body, strict_parsing=True))))
+            self._send(
+                *provider.token(self.headers.get("Authorization", ""), dict(parse_qsl(body, strict_parsing=True)))
+            )
 
         def _send(self, status: int, content: bytes, kind: str = "application/json", location: str = "") -> None:
             self.send_response(status)

@@ -62,8 +62,6 @@ class _Content(Struct, frozen=True):
 class _PersonContent(Struct, frozen=True):
     claims: dict[str, Any]
     until: float
-    number: str
-    """What tells one session from another."""
 
 
 class _Session(Struct, frozen=True):
@@ -124,8 +122,7 @@ class Sessions:
 
         Raises UnauthenticatedError for who has no access here, IssuerUnavailableError, StoreUnavailableError.
         """
-        until, number = self._clock.now().timestamp() + SESSION_SECONDS, self._random(8).hex()
-        content = _PersonContent(issuer.kept(claims), until, number)
+        content = _PersonContent(issuer.kept(claims), self._clock.now().timestamp() + SESSION_SECONDS)
         text = sealed(self._people[issuer.name][1], msgspec.json.encode(content), issuer.name, self._random)
         token = f"{issuer.name}{_NAME_END}{text}"
         if len(token) > _MOST_CHARACTERS:

@@ -25,6 +25,8 @@ _IN_ADDRESSES = re.compile(r"(?!codes$|\.{1,2}$)[A-Za-z0-9._-]+")
 _SCOPE = r"^[\x21\x23-\x5b\x5d-\x7e]+$"
 MIN_SECRET = 32
 """Characters of the secret that sessions are sealed with: who has a session could try all of a short one."""
+_TOO_SHORT = f"has less than {MIN_SECRET} characters"
+_HOW_TO_MAKE = "make one with: openssl rand -base64 32"
 
 
 def _tenant(given: str) -> TenantId:
@@ -185,12 +187,14 @@ class IssuerFile(Section):
 class SignInSettings(Section):
     """What signing in to the console needs, whichever the issuer."""
 
-    public_url: NonEmpty
-    session_secret: Secret
+    public_url: NonEmpty | None = None
+    session_secret: Secret | None = None
 
     @field_validator("public_url")
     @classmethod
-    def _origin(cls, url: str) -> str:
+    def _origin(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
         _check_address(url)
         parts = urlsplit(url)
         if parts.path not in {"", "/"} or parts.query or parts.fragment or "@" in parts.netloc:
@@ -203,7 +207,7 @@ class AccessSettings(Section):
 
     issuers: tuple[IssuerFile, ...] = ()
     """Of tokens. With one, whoever has neither a token nor a key is refused."""
-    sign_in: SignInSettings | None = None
+    sign_in: SignInSettings = Field(default_factory=SignInSettings)
     """Needed if an issuer has `sign_in`."""
 
     @field_validator("issuers")
@@ -220,20 +224,25 @@ class AccessSettings(Section):
 
     @model_validator(mode="after")
     def _sign_in_is_whole(self) -> Self:
-        if self.sign_in is None and any(each.sign_in is not None for each in self.issuers):
+        if self.sign_in_options is None and any(each.sign_in is not None for each in self.issuers):
             right = "set access.sign_in.public_url and access.sign_in.session_secret"
-            raise ValueError("has an issuer with sign_in, and no sign_in of its own", right)
+            raise ValueError("has an issuer with sign_in, and no address or secret to sign in with", right)
         return self
 
     @property
     def sign_in_options(self) -> SignInOptions | None:
         """How people sign in, with the placeholder of the secret; None: at no issuer."""
-        return None if self.sign_in is None else SignInOptions(self.sign_in.public_url, self.sign_in.session_secret)
+        url, secret = self.sign_in.public_url, self.sign_in.session_secret
+        return None if url is None or secret is None else SignInOptions(url, secret)
+
+    def weak_secret(self, environ: Mapping[str, str]) -> tuple[str, str]:
+        """Return what is wrong with the secret of sessions, if it is set, and what would be right; nothing if nothing is."""
+        secret = filled_or_none(self.sign_in.session_secret or "", environ) or None
+        return (_TOO_SHORT, _HOW_TO_MAKE) if secret is not None and len(secret) < MIN_SECRET else ("", "")
 
     def variables(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield the variables that hold secrets, each with the place below this section that names it."""
-        if self.sign_in is not None:
-            yield from ((("sign_in", "session_secret"), each) for each in names_in(self.sign_in.session_secret))
+        yield from ((("sign_in", "session_secret"), each) for each in names_in(self.sign_in.session_secret or ""))
         for number, issuer in enumerate(self.issuers):
             if issuer.sign_in is not None:
                 place = ("issuers", number, "sign_in", "client_secret")
@@ -251,8 +260,8 @@ def filled_sign_in(
     if options is not None:
         secret = filled_or_none(options.session_secret, environ)
         if secret is None or len(secret) < MIN_SECRET:
-            what = f"{options.session_secret} is not set, or has less than {MIN_SECRET} characters"
-            problems.append(Problem("access.sign_in.session_secret", what, "make one with: openssl rand -base64 32"))
+            what = f"{options.session_secret} is not set, or {_TOO_SHORT}"
+            problems.append(Problem("access.sign_in.session_secret", what, _HOW_TO_MAKE))
             options = None
         else:
             options = replace(options, session_secret=secret)
