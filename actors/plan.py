@@ -10,7 +10,7 @@ from actors.logs import LogPlan
 from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.artifact import LargeArtifacts
 from owlclaw_ray.domain.embedding import EmbeddingCalls
-from owlclaw_ray.domain.issuer import Issuer
+from owlclaw_ray.domain.issuer import Issuer, SignInOptions
 from owlclaw_ray.domain.memory import MemoryHomeKind, MemoryLimits
 from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.placement import Placement
@@ -113,7 +113,9 @@ class RuntimePlan(Struct, frozen=True):
     tracing: TracingOptions | None = None
     """None: traces are not exported, and there is no exporter."""
     issuers: tuple[Issuer, ...] = ()
-    """Whose tokens are let in."""
+    """Whose tokens are let in, with placeholders for the secrets of clients."""
+    sign_in: SignInOptions | None = None
+    """How people sign in at them, with the placeholder of the secret; None: they do not."""
     shared_files: tuple[str, ...] = ()
     """What agents have in files of the data folder, which all nodes must then share."""
 

@@ -19,6 +19,7 @@ from actors.mcp_link import McpLink
 from actors.memory_link import MemoryLink
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER, AgentHandle, NamedActor, calls, in_time
+from owlclaw_ray.configuration.access import filled_sign_in
 from owlclaw_ray.configuration.webhooks import filled_sources
 from owlclaw_ray.definitions.api import plain_name
 from owlclaw_ray.definitions.folder import DefinitionFolder
@@ -289,6 +290,9 @@ def ray_runtime(plan: RuntimePlan, *, keys_required: bool = False) -> Runtime:
     machine = Machine(os.environ)  # noqa: TID251 - skills name variables that have to be set
     folder = DefinitionFolder(Path(plan.agents_dir), plan.defaults, machine)
     definitions = RecentDefinitions(folder, clock, plan.namespace)
+    issuers, sign_in, problems = filled_sign_in(plan.issuers, plan.sign_in, os.environ)  # noqa: TID251 - as for _sources
+    for problem in problems:
+        logger.error("node %s signs nobody in: %s", socket.gethostname(), problem)
     return Runtime(
         store=keeper,
         following=FollowerRegistry(
@@ -313,7 +317,8 @@ def ray_runtime(plan: RuntimePlan, *, keys_required: bool = False) -> Runtime:
         keep_score=_keep_score(plan),
         secrets=KeeperSecrets(plan.namespace),
         keys_required=keys_required,
-        issuers=plan.issuers,
+        issuers=issuers,
+        sign_in=sign_in,
         uncounted=uncounted_quotas(
             memories_in_files=plan.worker.memory_home is MemoryHomeKind.FILES,
             artifacts_in_files=plan.worker.stored_artifact_bytes is None,

@@ -1,4 +1,4 @@
-"""Signing in with an access key, or with a link that works once; signing out; and the files that pages load."""
+"""Signing in with an access key, with a link that works once, or at an issuer; signing out; and the files that pages load."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from console.pages import PLACES, PREFIX, Pages, page, see
 from console.static_files import static_response
 from console.visits import Visit, read_form
 from owlclaw_ray.access.sessions import CODE_SECONDS
+from owlclaw_ray.access.sign_in import FLOW_SECONDS
 from owlclaw_ray.domain.principal import Principal
 from owlclaw_ray.errors import UnauthenticatedError
 from serve.origin_check import FOREIGN
@@ -37,7 +38,46 @@ class SignInPages(Pages):
         following = own_path(request.query_params.get("next", ""))
         if await self._principal(request) is not None:
             return RedirectResponse(following, 303)
-        return await self.shown(request, "sign_in.html", following=following, problem="")
+        return await self._form(request, following)
+
+    @page("GET /console/sign-in/{issuer}", PUBLIC, "next")
+    async def console_go_to_issuer(self, request: Request) -> Response:
+        """Lead to the issuer at which one signs in."""
+        departure = await self._runtime.sign_ins.begin(
+            request.path_params["issuer"], own_path(request.query_params.get("next", ""))
+        )
+        response = RedirectResponse(departure.url, 303)
+        Visit.of(request.scope).set(response, "flow", departure.flow, FLOW_SECONDS)
+        return response
+
+    @page("GET /console/sign-in/{issuer}/callback", PUBLIC)
+    async def console_come_from_issuer(self, request: Request) -> Response:
+        """Begin the session of whom the issuer sends back."""
+        visit, answer = Visit.of(request.scope), request.query_params
+        response: Response
+        try:
+            arrival = await self._runtime.sign_ins.finish(request.path_params["issuer"], answer, visit.flow)
+        except UnauthenticatedError as error:
+            response = await self._form(request, PREFIX, str(error))
+        else:
+            response = RedirectResponse(own_path(arrival.following), 303)
+            visit.begin(response, arrival.session)
+        visit.set(response, "flow", "", 0)
+        return response
+
+    async def _form(self, request: Request, following: str, problem: str = "") -> Response:
+        """Show the ways to sign in, and why the last one did not work."""
+        sign_ins = self._runtime.sign_ins
+        shown = await self.shown(
+            request,
+            "sign_in.html",
+            following=following,
+            problem=problem,
+            issuers=sign_ins.names,
+            public_url=sign_ins.public_url,
+        )
+        shown.status_code = 401 if problem else 200
+        return shown
 
     @page("GET /console", PUBLIC)
     async def console_home(self, request: Request) -> Response:
@@ -65,9 +105,7 @@ class SignInPages(Pages):
             code = form.text("code").strip()
             session = await (sessions.redeem(code) if code else sessions.begin(form.text("key").strip()))
         except UnauthenticatedError as error:
-            shown = await self.shown(request, "sign_in.html", following=following, problem=str(error))
-            shown.status_code = 401
-            return shown
+            return await self._form(request, following, str(error))
         response = RedirectResponse(following, 303)
         visit.begin(response, session)
         return response

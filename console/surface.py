@@ -20,6 +20,7 @@ from console.runs import RunsPages
 from console.sign_in import SignInPages
 from console.text import bytes_of
 from console.visits import Visit, form_token
+from owlclaw_ray.domain.issuer import Credential
 from owlclaw_ray.domain.json import JsonObject
 from serve.problems import PROBLEM_JSON
 from serve.surfaces import Surroundings, is_below
@@ -55,7 +56,7 @@ class Console:
             router.routes += each.router().routes
         return router
 
-    async def key_of(self, scope: Scope) -> str | None:
+    async def key_of(self, scope: Scope) -> Credential | None:
         """See Surface.key_of."""
         session = Visit.of(scope).session
         return await self._sessions.sessions.key_of(session) if session else None

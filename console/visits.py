@@ -72,6 +72,11 @@ class Visit(Struct, frozen=True):
         """What tells a browser without a session from others; empty at its first request."""
         return self.cookies.get(self._named("visit"), "")
 
+    @property
+    def flow(self) -> str:
+        """What a sign-in at an issuer that has begun remembers; empty if none has."""
+        return self.cookies.get(self._named("flow"), "")
+
     def set(self, response: Response, what: str, value: str, seconds: float | None = None) -> None:
         """Have the browser keep a cookie, which scripts do not see; for 0 seconds: forget it."""
         response.set_cookie(
@@ -81,7 +86,7 @@ class Visit(Struct, frozen=True):
             path="/" if self.secure else "/console",
             secure=self.secure,
             httponly=True,
-            samesite="lax" if what == "session" else "strict",
+            samesite="strict" if what == "visit" else "lax",  # links of others, and issuers, lead here
         )
 
     def begin(self, response: Response, session: str) -> None:

@@ -690,6 +690,7 @@ def missing_for_runtime(read: ReadSettings, environ: Mapping[str, str]) -> list[
         *_missing_folders(settings, where),
         *_missing_files(settings, where),
         *_missing_variables(settings, environ, where),
+        *_weak_secrets(settings, environ, where),
         *settings.tracing.problems(environ),
     ]
 
@@ -779,6 +780,7 @@ def _missing_variables(settings: Settings, environ: Mapping[str, str], where: _W
     providers, servers = settings.models.providers.items(), settings.mcp.servers.items()
     needed = [
         (("webhooks",), settings.webhooks.variables(), ""),
+        (("access",), settings.access.variables(), ""),
         *((("models", "providers", name), each.variables(), ", or remove the provider") for name, each in providers),
         *((("mcp", "servers", name), each.variables(), ", or remove the server") for name, each in servers),
     ]
@@ -787,6 +789,12 @@ def _missing_variables(settings: Settings, environ: Mapping[str, str], where: _W
             if variable not in environ:
                 what = f"needs the variable {variable}, which is not set"
                 yield Problem(where((*section, *path)), what, f"set it with: export {variable}=…{otherwise}")
+
+
+def _weak_secrets(settings: Settings, environ: Mapping[str, str], where: _Where) -> Iterator[Problem]:
+    wrong, right = settings.access.weak_secret(environ)
+    if wrong and settings.ray.address is None:
+        yield Problem(where(("access", "sign_in", "session_secret")), wrong, right)
 
 
 def _mcp_server(name: str, written: McpServerFile, folder: Path) -> McpServerOptions:

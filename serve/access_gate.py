@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from owlclaw_ray.access.authentication import Authenticator
+from owlclaw_ray.domain.issuer import Credential
 from owlclaw_ray.domain.principal import Principal, PrincipalKind
 from owlclaw_ray.errors import OwlClawError, UnauthenticatedError
 from owlclaw_ray.ids import DEFAULT_TENANT
@@ -57,7 +58,7 @@ class AccessGate:
             await self._app(scope, receive, send)
             return
         try:
-            key = _key_of(scope)
+            key: Credential | None = _key_of(scope)
             surface = surface_at(self._surfaces, scope["path"])
             if key is None and surface is not None:
                 key = await surface.key_of(scope)
@@ -87,7 +88,7 @@ class _Receiver:
     `read`: nothing is to come but that, as a GET has no body.
     """
 
-    def __init__(self, receive: Receive, key: str | None, authenticator: Authenticator, *, read: bool) -> None:
+    def __init__(self, receive: Receive, key: Credential | None, authenticator: Authenticator, *, read: bool) -> None:
         self._receive, self._key, self._authenticator, self._read = receive, key, authenticator, read
 
     async def __call__(self) -> Message:

@@ -24,7 +24,13 @@ from serve.resource import PUBLIC, SECURITY_SCHEME
 
 _ANY = "{}"
 """Stands for a parameter."""
-_OF_OTHERS = {"/healthz", "/readyz", "/metrics", "/v1/webhooks/{source}"}
+_OF_OTHERS = {
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/v1/webhooks/{source}",
+    "/console/sign-in/{issuer}/callback",  # issuers add what they like, such as session_state
+}
 """Paths that other programs request, with query parameters of their own."""
 OPERATIONS = "owlclaw.operations"
 """The key, in the ASGI scope, of what PathOperations.of returned for its path."""

@@ -88,6 +88,7 @@ def plan_of(settings: Settings, tracing: TracingOptions | None = None) -> Runtim
         prices=models.price_rules,
         tracing=tracing,
         issuers=settings.issuers,
+        sign_in=settings.access.sign_in_options,
     )
 
 

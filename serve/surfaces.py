@@ -13,6 +13,7 @@ from fastapi import APIRouter
 from msgspec import Struct
 from starlette.types import ASGIApp, Scope
 
+from owlclaw_ray.domain.issuer import Credential
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runtime.api import Runtime
 from serve.streams import OpenRequestLimit
@@ -30,8 +31,8 @@ class Surface(Protocol):
         """Return its routes, which declare their scopes (serve.resource.operation)."""
         ...
 
-    async def key_of(self, scope: Scope) -> str | None:
-        """Return the access key that a request without the header Authorization acts for, None if it has none.
+    async def key_of(self, scope: Scope) -> Credential | None:
+        """Return what a request without the header Authorization acts by, None if it has nothing.
 
         Raises StoreUnavailableError.
         """

@@ -1,4 +1,6 @@
-"""Whom a request acts for: known by its key, which is looked up every few seconds while it is used, or by a token of an issuer."""
+"""Whom a request acts for: known by its key, which is looked up every few seconds while it is used, by a token of an issuer, or by a
+session that began there.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,13 @@ from collections import OrderedDict
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from owlclaw_ray.access.tokens import IssuerTokens, is_token
+from owlclaw_ray.access.tokens import IssuerTokens, VerifiedToken, is_token
 from owlclaw_ray.domain.access_key import AccessKey, read_key
-from owlclaw_ray.domain.issuer import TokenRefusedError
+from owlclaw_ray.domain.issuer import Credential, PersonSession, TokenRefusedError
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import access_record
 from owlclaw_ray.domain.principal import LOCAL, Principal
@@ -35,9 +37,14 @@ _NO_KEY = "this server needs a key: send the header Authorization: Bearer owl_â€
 _REFUSED = "the key is not valid: it is unknown, revoked, rotated or expired, or its tenant is suspended"
 _NEITHER = "this server needs a key or a token: send the header Authorization: Bearer â€¦"
 _NOT_BELIEVED = "the token is not valid: it is expired, not for this server, not signed by a known issuer, or its tenant is not active"
+_OVER = "the session is over, or its tenant is not active: sign in again"
 _TOLD_SECONDS = 60.0
 
 logger = logging.getLogger(__name__)
+
+
+_Held: TypeAlias = bytes | PersonSession
+"""A credential as it is remembered: texts as their hashes, which are equal to no session whatever they say."""
 
 
 class _Answer(Struct, frozen=True):
@@ -64,21 +71,21 @@ class Authenticator:
     ) -> None:
         self._store, self._clock, self._ids, self._tokens = store, clock, ids, tokens
         self._keys_required = keys_required
-        self._answers: OrderedDict[bytes, _Answer] = OrderedDict()
-        self._refusals: OrderedDict[bytes, _Answer] = OrderedDict()
+        self._answers: OrderedDict[_Held, _Answer] = OrderedDict()
+        self._refusals: OrderedDict[_Held, _Answer] = OrderedDict()
         """Beside the answers: made-up keys do not take the places of real ones."""
-        self._asked: dict[bytes, asyncio.Task[_Answer]] = {}
+        self._asked: dict[_Held, asyncio.Task[_Answer]] = {}
         self._open_since: float | None = None
         self._controlled = tokens is not None
         self._opening: asyncio.Task[bool] | None = None
         self._told: OrderedDict[tuple[str, str], float] = OrderedDict()
-        self._watched: dict[str | None, set[asyncio.Event]] = {}
+        self._watched: dict[Credential | None, set[asyncio.Event]] = {}
         self._watching: asyncio.Task[None] | None = None
         self._behind: set[asyncio.Task[Any]] = set()
 
-    async def principal_of(self, key: str | None, *, local: bool = True) -> Principal:
-        """Return who has the key or token, or LOCAL for nobody's as long as there are none, if the request is `local`: of this machine
-        alone.
+    async def principal_of(self, key: Credential | None, *, local: bool = True) -> Principal:
+        """Return who has the key, token or session, or LOCAL for nobody's as long as there are none, if the request is `local`: of this
+        machine alone.
 
         Raises UnauthenticatedError, and StoreUnavailableError or IssuerUnavailableError when nobody knows.
         """
@@ -86,11 +93,13 @@ class Authenticator:
             if local and not self._keys_required and await self._is_open():
                 return LOCAL
             raise UnauthenticatedError(_NO_KEY if self._tokens is None else _NEITHER)
-        digest = hashlib.sha256(key.encode()).digest()
-        answer = self._answers.get(digest) or self._refusals.get(digest)
+        held = key if isinstance(key, PersonSession) else hashlib.sha256(key.encode()).digest()
+        answer = self._answers.get(held) or self._refusals.get(held)
         if answer is None or self._clock.monotonic() >= answer.until:
-            answer = await self._ask(digest, key)
+            answer = await self._ask(held, key)
         if answer.principal is None:
+            if isinstance(key, PersonSession):
+                raise UnauthenticatedError(_OVER)
             raise UnauthenticatedError(_REFUSED if self._tokens is None or not is_token(key) else _NOT_BELIEVED)
         return answer.principal
 
@@ -99,7 +108,7 @@ class Authenticator:
         self._controlled = True
 
     @contextmanager
-    def watching(self, key: str | None) -> Iterator[asyncio.Event]:
+    def watching(self, key: Credential | None) -> Iterator[asyncio.Event]:
         """Look the key up again and again during the block; the event is set when it is refused."""
         refused = asyncio.Event()
         self._watched.setdefault(key, set()).add(refused)
@@ -149,21 +158,26 @@ class Authenticator:
         finally:
             self._opening = None
 
-    async def _ask(self, digest: bytes, key: str) -> _Answer:
+    async def _ask(self, held: _Held, key: Credential) -> _Answer:
         """Look the key up, once for all who ask at the same time."""
-        task = self._asked.get(digest)
+        task = self._asked.get(held)
         if task is None:
-            task = self._asked[digest] = asyncio.create_task(self._look_up(digest, key))
-            task.add_done_callback(lambda _: self._asked.pop(digest, None))
+            task = self._asked[held] = asyncio.create_task(self._look_up(held, key))
+            task.add_done_callback(lambda _: self._asked.pop(held, None))
         return await asyncio.shield(task)
 
-    async def _look_up(self, digest: bytes, key: str) -> _Answer:
+    async def _look_up(self, held: _Held, key: Credential) -> _Answer:
         tokens = self._tokens
-        answer = await (self._by_key(key) if tokens is None or not is_token(key) else self._by_token(tokens, key))
+        if isinstance(key, PersonSession):
+            answer = await self._by_session(tokens, key)
+        elif tokens is None or not is_token(key):
+            answer = await self._by_key(key)
+        else:
+            answer = await self._by_token(tokens, key)
         known, others = (self._answers, self._refusals) if answer.principal else (self._refusals, self._answers)
-        others.pop(digest, None)
-        known[digest] = answer
-        known.move_to_end(digest)
+        others.pop(held, None)
+        known[held] = answer
+        known.move_to_end(held)
         while len(known) > _REMEMBERED:
             known.popitem(last=False)
         return answer
@@ -194,6 +208,19 @@ class Authenticator:
             found = await tokens.verified(token)
         except TokenRefusedError:
             return _Answer(None, asked_at + FRESH_SECONDS)
+        return await self._admitted(found, asked_at)
+
+    async def _by_session(self, tokens: IssuerTokens | None, session: PersonSession) -> _Answer:
+        asked_at = self._clock.monotonic()
+        try:
+            found = None if tokens is None else tokens.recalled(session)
+        except TokenRefusedError as error:
+            logger.info("a session was refused: %s", error)
+            found = None
+        return _Answer(None, asked_at + FRESH_SECONDS) if found is None else await self._admitted(found, asked_at)
+
+    async def _admitted(self, found: VerifiedToken, asked_at: float) -> _Answer:
+        """Return the answer about who has proved who they are, if their tenant is active."""
         principal = found.principal
         lasts = min(FRESH_SECONDS, found.expires_at - self._clock.now().timestamp())
         if principal.tenant != DEFAULT_TENANT:

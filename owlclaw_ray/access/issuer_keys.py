@@ -11,6 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from owlclaw_ray.access.issuer_requests import (
+    FETCH_SECONDS,
+    MAX_BYTES,
+    Metadata,
+    discovered,
+    download,
+    is_as_safe,
+    limited,
+)
 from owlclaw_ray.domain.issuer import ALGORITHMS, Issuer
 from owlclaw_ray.errors import IssuerUnavailableError
 from owlclaw_ray.kernel.clock import Clock
@@ -21,12 +30,9 @@ if TYPE_CHECKING:
 
 RETRY_SECONDS = 10.0
 """An issuer is not asked more often, whatever keys tokens name."""
-FETCH_SECONDS = 5.0
-_MAX_BYTES = 1024 * 1024
 _MAX_KEYS = 100
 _RSA_CHARACTERS = 342
 """Of a modulus of 2048 bits in base64."""
-_DISCOVERY = "/.well-known/openid-configuration"
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +126,7 @@ async def fetch_keys(issuer: Issuer, clock: Clock) -> Sequence[VerifyingKey]:
         async with deadline(clock, FETCH_SECONDS):
             if issuer.jwks_file:
                 return verifying_keys(await asyncio.to_thread(_read, Path(issuer.jwks_file)))
-            return verifying_keys(await _download(issuer.jwks_url or await _discovered(issuer)))
+            return verifying_keys(await download(issuer.jwks_url or await _key_address(issuer.issuer)))
     except TimeoutError as error:
         raise _unavailable(issuer, f"no answer within {FETCH_SECONDS:g} s") from error
     except (OSError, ValueError) as error:
@@ -133,50 +139,19 @@ def _unavailable(issuer: Issuer, why: str) -> IssuerUnavailableError:
 
 def _read(path: Path) -> bytes:
     with path.open("rb") as file:
-        return _limited(file.read(_MAX_BYTES + 1))
+        return limited(file.read(MAX_BYTES + 1))
 
 
-def _limited(content: bytes) -> bytes:
-    if len(content) > _MAX_BYTES:
-        raise ValueError(f"more than {_MAX_BYTES} bytes")
-    return content
-
-
-class _Discovery(Struct, frozen=True):
-    issuer: str
+class _KeyPlace(Metadata, frozen=True):
     jwks_uri: str
 
 
-async def _discovered(issuer: Issuer) -> str:
+async def _key_address(issuer: str) -> str:
     """Return where the issuer says that its keys are; raises ValueError."""
-    found = msgspec.json.decode(await _download(f"{issuer.issuer.rstrip('/')}{_DISCOVERY}"), type=_Discovery)
-    if found.issuer != issuer.issuer:
-        raise ValueError("its OpenID configuration is another issuer's")
-    secure = issuer.issuer.startswith("https://")
-    if not found.jwks_uri.startswith("https://" if secure else ("https://", "http://")):
+    url = (await discovered(issuer, _KeyPlace)).jwks_uri
+    if not is_as_safe(url, issuer):
         raise ValueError("its OpenID configuration has keys that do not come over https")
-    return found.jwks_uri
-
-
-async def _download(url: str) -> bytes:
-    """Return what is at the URL, and nowhere that it leads to; raises ValueError."""
-    import httpx
-
-    try:
-        async with (
-            httpx.AsyncClient(
-                timeout=httpx.Timeout(None), follow_redirects=False
-            ) as client,  # the deadline is the caller's
-            client.stream("GET", url, headers={"Accept": "application/json"}) as response,
-        ):
-            if response.status_code != httpx.codes.OK:
-                raise ValueError(f"{url} answered {response.status_code}")
-            content = b""
-            async for part in response.aiter_bytes():
-                content = _limited(content + part)
-            return content
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ValueError(f"{url}: {str(error) or type(error).__name__}") from error
+    return url
 
 
 class _KeySet(Struct, frozen=True):

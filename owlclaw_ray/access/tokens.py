@@ -1,4 +1,4 @@
-"""Tokens of issuers: JWTs, verified by the keys of the issuer that they name.
+"""Tokens of issuers: JWTs, verified by the keys of the issuer that they name; and what remains of one when somebody has signed in by it.
 
 What a token says of where its key is (`jku`, `jwk`, `x5u`, `x5c`) is not looked at.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hmac
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,7 +19,8 @@ from msgspec import UNSET, Struct, UnsetType
 from typing_extensions import override
 
 from owlclaw_ray.access.issuer_keys import Fetch, IssuerKeys, VerifyingKey, fetch_keys
-from owlclaw_ray.domain.issuer import Issuer, TokenRefusedError
+from owlclaw_ray.domain.issuer import Issuer, PersonSession, TokenRefusedError
+from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.principal import Principal
 from owlclaw_ray.kernel.clock import Clock
 
@@ -43,6 +45,16 @@ class VerifiedToken(Struct, frozen=True):
     principal: Principal
     expires_at: float
     """In seconds since 1970, the leeway included."""
+    claims: JsonObject
+    """All of them."""
+
+
+class SignInTerms(Struct, frozen=True):
+    """What an ID token must be, to be the answer to one sign-in."""
+
+    issuer: str
+    client_id: str
+    nonce: str
 
 
 class _Header(Struct, frozen=True):
@@ -61,6 +73,11 @@ class _Claims(Struct, frozen=True):
     iat: float | None = None
 
 
+class _IdClaims(_Claims, frozen=True):
+    nonce: str = ""
+    azp: str | None = None
+
+
 def is_token(text: str) -> bool:
     """Return whether a bearer has the form of a JWT, which no key has."""
     return text.count(".") == _PARTS - 1
@@ -74,10 +91,11 @@ class IssuerTokens:
         self._issuers = {each.issuer: (each, IssuerKeys(each, clock, fetch)) for each in issuers}
         self._told: dict[tuple[str, str], float] = {}
 
-    async def verified(self, token: str) -> VerifiedToken:
+    async def verified(self, token: str, terms: SignInTerms | None = None) -> VerifiedToken:
         """Return whom the token is for, and until when. Whether its tenant exists is not asked.
 
-        Raises TokenRefusedError, and IssuerUnavailableError when nobody knows.
+        With terms it must be an ID token of that sign-in, instead of one for the issuer's audiences. Raises TokenRefusedError, and
+        IssuerUnavailableError when nobody knows.
         """
         issuer = ""
         try:
@@ -86,13 +104,28 @@ class IssuerTokens:
             by, keys = self._issuer(said.iss)
             issuer = by.issuer
             _check_header(header, by)
-            _check_claims(said, by, self._clock.now().timestamp())
+            _check_claims(said, by.audiences if terms is None else (terms.client_id,), self._clock.now().timestamp())
+            if terms is not None:
+                _check_terms(_read(payload, _IdClaims, "claims"), terms)
             _check_signature(token, header.alg, await keys.of(header.kid, header.alg))
-            principal = by.principal(_read(payload, dict, "claims"))
+            claims = _read(payload, dict, "claims")
+            principal = by.principal(claims)
         except TokenRefusedError as error:
             self._tell(issuer, str(error))
             raise
-        return VerifiedToken(principal, said.exp + LEEWAY_SECONDS)
+        return VerifiedToken(principal, said.exp + LEEWAY_SECONDS, claims)
+
+    def recalled(self, session: PersonSession) -> VerifiedToken:
+        """Return whom a session is for, as the issuer's settings are now; raises TokenRefusedError if it is over, or they let nobody
+        sign in any more.
+        """
+        by, _ = self._issuer(session.issuer)
+        if by.client is None:
+            raise TokenRefusedError("nobody signs in at its issuer")
+        if self._clock.now().timestamp() >= session.until:
+            raise TokenRefusedError("it is over")
+        claims = msgspec.json.decode(session.claims)
+        return VerifiedToken(by.principal(claims), session.until, claims)
 
     def _issuer(self, name: str) -> tuple[Issuer, IssuerKeys]:
         if name not in self._issuers:
@@ -142,14 +175,27 @@ def _check_header(header: _Header, issuer: Issuer) -> None:
         raise TokenRefusedError("it needs an extension that is not known here")
 
 
-def _check_claims(said: _Claims, issuer: Issuer, now: float) -> None:
-    audiences = [said.aud] if isinstance(said.aud, str) else said.aud
-    if not any(each in issuer.audiences for each in audiences):
+def _check_claims(said: _Claims, audiences: Collection[str], now: float) -> None:
+    if not any(each in audiences for each in _audiences(said)):
         raise TokenRefusedError("its audience is another one")
     if now >= said.exp + LEEWAY_SECONDS:
         raise TokenRefusedError("it is expired")
     if any(each is not None and now < each - LEEWAY_SECONDS for each in (said.nbf, said.iat)):
         raise TokenRefusedError("it is not valid yet")
+
+
+def _check_terms(said: _IdClaims, terms: SignInTerms) -> None:
+    """Raise TokenRefusedError unless the token is the answer to this sign-in (OpenID Connect Core 1.0, 3.1.3.7)."""
+    if said.iss != terms.issuer:
+        raise TokenRefusedError("it is of another issuer than the one that was asked")
+    if said.azp != terms.client_id and (said.azp is not None or len(_audiences(said)) > 1):
+        raise TokenRefusedError("it was issued to another client")
+    if not hmac.compare_digest(said.nonce.encode(), terms.nonce.encode()):
+        raise TokenRefusedError("its nonce is not that of this sign-in")
+
+
+def _audiences(said: _Claims) -> list[str]:
+    return [said.aud] if isinstance(said.aud, str) else said.aud
 
 
 def _check_signature(token: str, algorithm: str, keys: Sequence[VerifyingKey]) -> None:

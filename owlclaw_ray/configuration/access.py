@@ -1,22 +1,32 @@
-"""The section `access` of owlclaw.yaml: whose tokens are let in."""
+"""The section `access` of owlclaw.yaml: whose tokens are let in, and where people sign in."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
+from msgspec import structs
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from owlclaw_ray.configuration.section import NonEmpty, Section
-from owlclaw_ray.domain.issuer import ALGORITHMS, USUAL_ALGORITHMS, Issuer
+from owlclaw_ray.configuration.placeholders import filled_or_none, names_in
+from owlclaw_ray.configuration.section import NonEmpty, Secret, Section
+from owlclaw_ray.domain.issuer import ALGORITHMS, USUAL_ALGORITHMS, Issuer, SignInClient, SignInOptions
 from owlclaw_ray.domain.principal import OF_OPERATORS, PrincipalKind, check_name, parse_scopes, parse_tenant
-from owlclaw_ray.errors import InvalidAccessError
+from owlclaw_ray.errors import InvalidAccessError, Problem
 from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 
 _LEAST_CACHE_SECONDS = 30.0
+_IN_ADDRESSES = re.compile(r"(?!codes$|\.{1,2}$)[A-Za-z0-9._-]+")
+_SCOPE = r"^[\x21\x23-\x5b\x5d-\x7e]+$"
+MIN_SECRET = 32
+"""Characters of the secret that sessions are sealed with: who has a session could try all of a short one."""
+_TOO_SHORT = f"has less than {MIN_SECRET} characters"
+_HOW_TO_MAKE = "make one with: openssl rand -base64 32"
 
 
 def _tenant(given: str) -> TenantId:
@@ -53,6 +63,15 @@ def _is_here(host: str) -> bool:
         return host == "localhost"
 
 
+class SignInClientFile(Section):
+    """What an issuer knows the console as."""
+
+    client_id: NonEmpty
+    client_secret: Secret
+    scopes: tuple[Annotated[str, Field(pattern=_SCOPE)], ...] = ("profile",)
+    """Asked for beside `openid`."""
+
+
 class IssuerFile(Section):
     """An issuer of tokens."""
 
@@ -71,6 +90,8 @@ class IssuerFile(Section):
     roles: dict[NonEmpty, tuple[NonEmpty, ...]] = Field(default_factory=dict)
     agents_claim: NonEmpty | None = None
     kind: Literal["person", "system"]
+    sign_in: SignInClientFile | None = None
+    """None: nobody signs in to the console there."""
     name_claim: NonEmpty = "name"
     cache_seconds: Annotated[float, Field(ge=_LEAST_CACHE_SECONDS, le=86_400)] = 300.0
     stale_seconds: Annotated[float, Field(ge=_LEAST_CACHE_SECONDS, le=7 * 86_400)] = 3_600.0
@@ -110,6 +131,8 @@ class IssuerFile(Section):
             raise ValueError(
                 f"stale_seconds is {self.stale_seconds:g}, less than cache_seconds, {self.cache_seconds:g}"
             )
+        if self.sign_in is not None:
+            self._check_sign_in()
         try:
             check_name(self.shown_name)
         except InvalidAccessError as error:
@@ -120,6 +143,14 @@ class IssuerFile(Section):
         if beyond and made.tenant not in {None, DEFAULT_TENANT}:
             raise ValueError(f"gives {', '.join(beyond)} to tenant {made.tenant}, and these are for no tenant")
         return self
+
+    def _check_sign_in(self) -> None:
+        if self.kind != "person":
+            raise ValueError("has sign_in, which is for people, and another kind than person")
+        if not _IN_ADDRESSES.fullmatch(self.shown_name):
+            right = "set name to some of A-Z, a-z, 0-9, '.', '_' and '-': it is in the address of its sign-in; codes is taken"
+            raise ValueError(f"has sign_in, and the name {self.shown_name!r}", right)
+        _check_address(self.issuer)
 
     @property
     def shown_name(self) -> str:
@@ -147,7 +178,28 @@ class IssuerFile(Section):
             name_claim=self.name_claim,
             cache=self.cache_seconds,
             stale=self.stale_seconds,
+            client=None
+            if self.sign_in is None
+            else SignInClient(self.sign_in.client_id, self.sign_in.client_secret, self.sign_in.scopes),
         )
+
+
+class SignInSettings(Section):
+    """What signing in to the console needs, whichever the issuer."""
+
+    public_url: NonEmpty | None = None
+    session_secret: Secret | None = None
+
+    @field_validator("public_url")
+    @classmethod
+    def _origin(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        _check_address(url)
+        parts = urlsplit(url)
+        if parts.path not in {"", "/"} or parts.query or parts.fragment or "@" in parts.netloc:
+            raise ValueError(f"is {url!r}, which has more than an origin", "write https://agents.example.com")
+        return f"{parts.scheme}://{parts.netloc}"
 
 
 class AccessSettings(Section):
@@ -155,6 +207,8 @@ class AccessSettings(Section):
 
     issuers: tuple[IssuerFile, ...] = ()
     """Of tokens. With one, whoever has neither a token nor a key is refused."""
+    sign_in: SignInSettings = Field(default_factory=SignInSettings)
+    """Needed if an issuer has `sign_in`."""
 
     @field_validator("issuers")
     @classmethod
@@ -167,3 +221,56 @@ class AccessSettings(Section):
             if twice is not None:
                 raise ValueError(f"has two issuers with the {what} {twice!r}", f"give one of them another {what}")
         return issuers
+
+    @model_validator(mode="after")
+    def _sign_in_is_whole(self) -> Self:
+        if self.sign_in_options is None and any(each.sign_in is not None for each in self.issuers):
+            right = "set access.sign_in.public_url and access.sign_in.session_secret"
+            raise ValueError("has an issuer with sign_in, and no address or secret to sign in with", right)
+        return self
+
+    @property
+    def sign_in_options(self) -> SignInOptions | None:
+        """How people sign in, with the placeholder of the secret; None: at no issuer."""
+        url, secret = self.sign_in.public_url, self.sign_in.session_secret
+        return None if url is None or secret is None else SignInOptions(url, secret)
+
+    def weak_secret(self, environ: Mapping[str, str]) -> tuple[str, str]:
+        """Return what is wrong with the secret of sessions, if it is set, and what would be right; nothing if nothing is."""
+        secret = filled_or_none(self.sign_in.session_secret or "", environ) or None
+        return (_TOO_SHORT, _HOW_TO_MAKE) if secret is not None and len(secret) < MIN_SECRET else ("", "")
+
+    def variables(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """Yield the variables that hold secrets, each with the place below this section that names it."""
+        yield from ((("sign_in", "session_secret"), each) for each in names_in(self.sign_in.session_secret or ""))
+        for number, issuer in enumerate(self.issuers):
+            if issuer.sign_in is not None:
+                place = ("issuers", number, "sign_in", "client_secret")
+                yield from ((place, each) for each in names_in(issuer.sign_in.client_secret))
+
+
+def filled_sign_in(
+    issuers: Sequence[Issuer], options: SignInOptions | None, environ: Mapping[str, str]
+) -> tuple[tuple[Issuer, ...], SignInOptions | None, tuple[Problem, ...]]:
+    """Return issuers and options with the secrets themselves, and what is wrong with secrets that are not set or too short.
+
+    Nobody signs in at an issuer that lacks its secret, and at none without that of sessions. Their tokens are let in all the same.
+    """
+    problems = list[Problem]()
+    if options is not None:
+        secret = filled_or_none(options.session_secret, environ)
+        if secret is None or len(secret) < MIN_SECRET:
+            what = f"{options.session_secret} is not set, or {_TOO_SHORT}"
+            problems.append(Problem("access.sign_in.session_secret", what, _HOW_TO_MAKE))
+            options = None
+        else:
+            options = replace(options, session_secret=secret)
+    found = list[Issuer]()
+    for each in issuers:
+        client = None if options is None else each.client
+        secret = None if client is None else filled_or_none(client.secret, environ)
+        if client is not None and not secret:
+            what = f"the secret of its client, {client.secret}, is not set"
+            problems.append(Problem(f"access.issuers, {each.name}", what, "set it where the runtime is started"))
+        found.append(structs.replace(each, client=replace(client, secret=secret) if client and secret else None))
+    return tuple(found), options, tuple(problems)

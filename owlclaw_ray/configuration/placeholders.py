@@ -21,3 +21,11 @@ def has_stray_placeholder(text: str) -> bool:
 def filled(text: str, environ: Mapping[str, str]) -> str:
     """Return the text with the values of its variables; raises KeyError with the first that is not set."""
     return PLACEHOLDER.sub(lambda found: environ[found[1]], text)
+
+
+def filled_or_none(text: str, environ: Mapping[str, str]) -> str | None:
+    """Return as `filled`, None if a variable is not set."""
+    try:
+        return filled(text, environ)
+    except KeyError:
+        return None

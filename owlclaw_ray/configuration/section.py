@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from types import UnionType
 from typing import Annotated, TypeAlias, Union
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from owlclaw_ray.configuration.placeholders import has_stray_placeholder
+from owlclaw_ray.configuration.placeholders import PLACEHOLDER, has_stray_placeholder
 from owlclaw_ray.domain.json import JsonValue
 
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -26,9 +26,18 @@ def _headers(headers: dict[str, str]) -> dict[str, str]:
     return headers
 
 
+def _secret(value: object) -> object:
+    if not isinstance(value, str) or not PLACEHOLDER.fullmatch(value):
+        raise ValueError("must be ${NAME}, the variable that holds the secret: a file is no place for it")
+    return value
+
+
 NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
 Headers: TypeAlias = Annotated[dict[str, str], AfterValidator(_headers)]
 """Fields of HTTP requests; `${NAME}` in a value is a variable of the runtime."""
+
+Secret: TypeAlias = Annotated[str, BeforeValidator(_secret)]
+"""The variable that holds a secret."""
 
 
 class Section(BaseModel):

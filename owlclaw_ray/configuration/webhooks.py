@@ -8,13 +8,13 @@ import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from owlclaw_ray.configuration.limits import Count, Seconds
-from owlclaw_ray.configuration.placeholders import PLACEHOLDER, filled, names_in
-from owlclaw_ray.configuration.section import NonEmpty, Section
+from owlclaw_ray.configuration.placeholders import filled, names_in
+from owlclaw_ray.configuration.section import NonEmpty, Secret, Section
 from owlclaw_ray.domain.json import JsonValue, texts_in
 from owlclaw_ray.domain.trigger import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_DEADLINE_SECONDS, Admission, BusyPolicy
 from owlclaw_ray.domain.webhook import (
@@ -36,20 +36,11 @@ _BRACES = re.compile(r"\{[A-Za-z_][^{}]*\}")
 _HOW_TO_MAKE = "make one with: openssl rand -base64 32"
 
 
-def _secret(value: object) -> object:
-    if not isinstance(value, str) or not PLACEHOLDER.fullmatch(value):
-        raise ValueError("must be ${NAME}, the variable that holds the secret: a file is no place for it")
-    return value
-
-
 def _template(text: str) -> str:
     wrong = [found[0] for found in _BRACES.finditer(text) if not PLACE.fullmatch(found[0])]
     if wrong:
         raise ValueError(f"has {wrong[0]}: write {{body}}, {{body.path.to.it}} or {{header.Name}}")
     return text
-
-
-Secret: TypeAlias = Annotated[str, BeforeValidator(_secret)]
 
 
 class SignatureFile(Section):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Struct
+from msgspec import field as struct_field
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.principal import MAX_NAME, Principal, PrincipalKind, check_name, parse_patterns, parse_tenant
@@ -34,6 +37,42 @@ class TokenRefusedError(Exception):
     """A token is not believed. Its text is the reason, for logs: it is not for who has the token, and has nothing of it."""
 
 
+@dataclass(frozen=True)
+class SignInClient:
+    """As what people of an issuer are signed in to the console."""
+
+    client_id: str
+    secret: str = field(repr=False)
+    """Shared with the issuer; in a plan, the placeholder of its variable."""
+    scopes: tuple[str, ...] = ("profile",)
+    """What the issuer is asked for, beside `openid`."""
+
+
+@dataclass(frozen=True)
+class SignInOptions:
+    """How people sign in, whichever the issuer."""
+
+    public_url: str
+    """The origin by which browsers reach the console."""
+    session_secret: str = field(repr=False)
+    """What sessions are sealed with; in a plan, the placeholder of its variable."""
+
+
+class PersonSession(Struct, frozen=True):
+    """That somebody signed in at an issuer: what it said of them then, until some hours later."""
+
+    issuer: str
+    """The claim `iss`."""
+    claims: bytes
+    """In JSON, those that the issuer's settings read."""
+    until: float
+    """In seconds since 1970."""
+
+
+Credential: TypeAlias = str | PersonSession
+"""What a request acts by: a key or a token as text, which anybody can send, or a session, which only we open."""
+
+
 class Issuer(Struct, frozen=True):
     """An issuer of tokens."""
 
@@ -51,12 +90,12 @@ class Issuer(Struct, frozen=True):
     tenant: TenantId | None = None
     """Of all its tokens; None: the one that `tenant_claim` names."""
     tenant_claim: str = ""
-    tenants: Mapping[str, TenantId] = field(default_factory=dict)
+    tenants: Mapping[str, TenantId] = struct_field(default_factory=dict)
     """Tenants by values of the claim; empty: the values are tenants, but for the default one."""
     scopes: frozenset[str] = frozenset()
     """Of all its tokens."""
     scopes_claim: str = ""
-    roles: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    roles: Mapping[str, frozenset[str]] = struct_field(default_factory=dict)
     """Scopes by values of the claim; other values mean nothing here."""
     agents_claim: str = ""
     """The claim with the patterns of agents that its tokens are narrowed to; empty: they are not."""
@@ -65,6 +104,8 @@ class Issuer(Struct, frozen=True):
     """Seconds after which a key that the issuer has withdrawn is refused."""
     stale: float = 3_600.0
     """Seconds for which keys are used while the issuer cannot be reached."""
+    client: SignInClient | None = None
+    """None: nobody signs in there."""
 
     def principal(self, claims: JsonObject) -> Principal:
         """Return who a token with these claims is for; raises TokenRefusedError."""
@@ -77,6 +118,17 @@ class Issuer(Struct, frozen=True):
                 scopes |= self.roles.get(each, frozenset())
         tenant = self._tenant(claims)
         return Principal(tenant, self.kind, f"{self.name}/{subject}", self._name(claims), scopes, self._agents(claims))
+
+    def kept(self, claims: JsonObject) -> JsonObject:
+        """Return of the claims what `principal` reads of them, and no more of it than means something here."""
+        read: dict[str, JsonValue] = {"sub": claims.get("sub")}
+        for name in filter(None, (self.tenant_claim, self.agents_claim)):
+            read[name] = claim_of(claims, name)
+        if self.scopes_claim:
+            roles = [each for each in _texts(claim_of(claims, self.scopes_claim)) if each in self.roles]
+            read.setdefault(self.scopes_claim, roles)
+        read.setdefault(self.name_claim, self._name(claims))
+        return read
 
     def _tenant(self, claims: JsonObject) -> TenantId:
         if self.tenant is not None:

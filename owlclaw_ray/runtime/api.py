@@ -11,6 +11,7 @@ from msgspec import Struct
 from owlclaw_ray.access.authentication import Authenticator
 from owlclaw_ray.access.keys import AccessKeys
 from owlclaw_ray.access.sessions import Sessions
+from owlclaw_ray.access.sign_in import SignIns
 from owlclaw_ray.access.tenants import NOTHING, Tenants
 from owlclaw_ray.access.tokens import IssuerTokens
 from owlclaw_ray.definitions.api import NamedDefinitions
@@ -18,7 +19,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus
 from owlclaw_ray.domain.artifact import StoredArtifact
 from owlclaw_ray.domain.callback import CallbackRules
-from owlclaw_ray.domain.issuer import Issuer
+from owlclaw_ray.domain.issuer import Issuer, SignInOptions
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, NotedHead, NotedHeads
 from owlclaw_ray.domain.node import ClusterView, NodeCondition, nodes_called
@@ -192,6 +193,7 @@ class Runtime:
         secrets: SecretKeeper,
         keys_required: bool = False,
         issuers: Sequence[Issuer] = (),
+        sign_in: SignInOptions | None = None,
         uncounted: Mapping[str, str] = NOTHING,
     ) -> None:
         self._cluster_of, self._mark_nodes = cluster_of, mark_nodes
@@ -216,7 +218,9 @@ class Runtime:
         self.inbox = WebhookInbox(sources, store=store, submissions=self._submissions, clock=clock, ids=ids)
         tokens = IssuerTokens(issuers, clock) if issuers else None
         self.authenticator = Authenticator(store, clock, ids, tokens, keys_required=keys_required)
-        self.sessions = Sessions(store, self.authenticator, clock, ids)
+        people = None if sign_in is None else (issuers, sign_in)
+        self.sessions = Sessions(store, self.authenticator, clock, ids, people=people)
+        self.sign_ins = SignIns(issuers, sign_in, tokens=tokens, sessions=self.sessions, clock=clock)
         self.keys = AccessKeys(store, clock, ids, made=self.authenticator.close)
         self.tenants = Tenants(store, clock, ids, made=self.authenticator.close, uncounted=uncounted)
         self.tenant_export = TenantExport(

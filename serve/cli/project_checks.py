@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from owlclaw_ray.app import OwlClaw
     from owlclaw_ray.client import SyncClient
     from owlclaw_ray.domain.agent import AgentDefinition
+    from owlclaw_ray.domain.issuer import Issuer
     from owlclaw_ray.domain.tool import ToolDefinition
     from owlclaw_ray.settings import Settings
 
@@ -336,6 +337,20 @@ def _issuers(settings: Settings) -> Iterator[CheckFinding]:
         else:
             what = f"{issuer.issuer} has no key for {', '.join(issuer.algorithms)}"
             yield fail(subject, what, "set algorithms to what it signs by: until then its tokens get 401")
+        if issuer.client is not None:
+            yield _sign_in(issuer)
+
+
+def _sign_in(issuer: Issuer) -> CheckFinding:
+    """Return whether the issuer says where people sign in."""
+    from owlclaw_ray.access.sign_in import fetch_metadata
+    from owlclaw_ray.kernel.system_clock import SystemClock
+
+    try:
+        found = asyncio.run(fetch_metadata(issuer, SystemClock()))
+    except IssuerUnavailableError as error:
+        return fail(f"issuer {issuer.name}", str(error), "correct access.issuers, or wait for it")
+    return ok(f"issuer {issuer.name}", f"people sign in at {found.authorization_endpoint}")
 
 
 def _data_dir(data_dir: Path) -> CheckFinding:

@@ -3,8 +3,11 @@ from __future__ import annotations
 import json
 import pickle
 
+import msgspec
 import pytest
 
+from owlclaw_ray.configuration.access import filled_sign_in
+from owlclaw_ray.configuration.placeholders import names_in
 from owlclaw_ray.domain.issuer import USUAL_ALGORITHMS
 from owlclaw_ray.domain.principal import ROLES, PrincipalKind
 from owlclaw_ray.errors import ConfigurationError
@@ -116,3 +119,120 @@ def test_a_runtime_needs_the_file_of_keys(tmp_path):
 
     with pytest.raises(ConfigurationError, match=r"keys\.json is no file"):
         load_runtime_settings(tmp_path, {"OWLCLAW_ACCESS__ISSUERS": issuers})
+
+
+SIGN_IN = {"client_id": "console", "client_secret": "${IDP_SECRET}"}
+CONSOLE = {
+    "OWLCLAW_ACCESS__SIGN_IN__PUBLIC_URL": "https://agents.example.org",
+    "OWLCLAW_ACCESS__SIGN_IN__SESSION_SECRET": "${CONSOLE_SECRET}",
+}
+SECRETS = {"IDP_SECRET": "of the client", "CONSOLE_SECRET": "s" * 32}
+
+
+def signing_in(tmp_path, issuer=WHOLE, **more):
+    issuers = json.dumps([{**issuer, "sign_in": SIGN_IN | more}])
+    return load_settings(tmp_path, {"OWLCLAW_ACCESS__ISSUERS": issuers, **CONSOLE})
+
+
+def test_a_client_and_the_secret_of_sessions_travel_as_placeholders_and_are_filled_in_where_people_sign_in(tmp_path):
+    settings = signing_in(tmp_path, scopes=["profile", "groups"])
+    plan = pickle.loads(pickle.dumps(plan_of(settings)))
+
+    (issuer,), options, problems = filled_sign_in(plan.issuers, plan.sign_in, SECRETS)
+
+    assert not any(secret in repr(plan) for secret in SECRETS.values())
+    assert (issuer.client.client_id, issuer.client.secret) == ("console", "of the client")
+    assert issuer.client.scopes == ("profile", "groups")
+    assert (options.public_url, options.session_secret, problems) == ("https://agents.example.org", "s" * 32, ())
+    assert not any(secret in repr((issuer, options)) for secret in SECRETS.values())
+    assert {"IDP_SECRET", "CONSOLE_SECRET"} <= {*names_in(msgspec.json.encode(plan, enc_hook=str).decode())}
+
+
+@pytest.mark.parametrize(
+    ("environ", "client", "options", "said"),
+    [
+        ({"CONSOLE_SECRET": "s" * 32}, False, True, "IDP_SECRET"),
+        ({"CONSOLE_SECRET": "s" * 32, "IDP_SECRET": ""}, False, True, "IDP_SECRET"),
+        ({"IDP_SECRET": "x"}, False, False, "CONSOLE_SECRET"),
+        ({"IDP_SECRET": "x", "CONSOLE_SECRET": "s" * 31}, False, False, "32 characters"),
+    ],
+)
+def test_nobody_signs_in_without_the_secrets_and_tokens_are_let_in_all_the_same(
+    tmp_path, environ, client, options, said
+):
+    settings = signing_in(tmp_path)
+
+    (issuer,), found, (problem,) = filled_sign_in(settings.issuers, settings.access.sign_in_options, environ)
+
+    assert (issuer.client is not None, found is not None) == (client, options)
+    assert said in str(problem)
+    assert issuer.issuer == WHOLE["issuer"]
+
+
+@pytest.mark.parametrize(
+    ("issuer", "more", "said"),
+    [
+        ({"kind": "system"}, {}, "person"),
+        ({"name": "Our staff"}, {}, "in the address"),
+        ({"name": "a/b"}, {}, "in the address"),
+        ({"name": "codes"}, {}, "in the address"),
+        ({"name": ".."}, {}, "in the address"),
+        ({"issuer": "http://login.example.org", "jwks_url": "https://login.example.org/keys"}, {}, "https"),
+        ({}, {"client_secret": "hunter2hunter2"}, "must be ${NAME}"),
+        ({}, {"client_id": ""}, "client_id"),
+        ({}, {"scopes": ["a b"]}, "scopes"),
+        ({}, {"secret": "${X}"}, "secret"),
+    ],
+)
+def test_a_client_that_makes_no_sense_is_a_problem(tmp_path, issuer, more, said):
+    with pytest.raises(ConfigurationError) as raised:
+        signing_in(tmp_path, WHOLE | issuer, **more)
+
+    assert said in str(raised.value)
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "right"),
+    [
+        ("https://agents.example.org/", True),
+        ("http://127.0.0.1:8700", True),
+        ("http://localhost:8700", True),
+        ("http://agents.example.org", False),
+        ("https://agents.example.org/console", False),
+        ("https://agents.example.org?x=1", False),
+        ("https://user@agents.example.org", False),
+        ("agents.example.org", False),
+        ("javascript:alert(1)", False),
+    ],
+)
+def test_the_public_address_is_an_origin_that_nobody_on_the_way_can_be(tmp_path, url, right):
+    environ = {**CONSOLE, "OWLCLAW_ACCESS__SIGN_IN__PUBLIC_URL": url}
+    if right:
+        assert load_settings(tmp_path, environ).access.sign_in_options.public_url == url.rstrip("/")
+    else:
+        with pytest.raises(ConfigurationError, match="PUBLIC_URL"):
+            load_settings(tmp_path, environ)
+
+
+def test_a_client_needs_to_be_told_where_the_console_is(tmp_path):
+    assert "session_secret" in problem_of(tmp_path, {**WHOLE, "sign_in": SIGN_IN})
+
+
+@pytest.mark.parametrize(
+    ("lacking", "said"),
+    [
+        ({"IDP_SECRET": None}, "IDP_SECRET"),
+        ({"CONSOLE_SECRET": None}, "CONSOLE_SECRET"),
+        ({"CONSOLE_SECRET": "short"}, "32"),
+    ],
+)
+def test_a_runtime_does_not_start_without_the_secrets(tmp_path, lacking, said):
+    issuers = json.dumps([{**WHOLE, "sign_in": SIGN_IN}])
+    environ = {"OWLCLAW_ACCESS__ISSUERS": issuers, **CONSOLE, **SECRETS}
+    load_runtime_settings(tmp_path, environ)
+
+    environ = {name: value for name, value in {**environ, **lacking}.items() if value is not None}
+    with pytest.raises(ConfigurationError, match=said) as raised:
+        load_runtime_settings(tmp_path, environ)
+    assert "short" not in str(raised.value)

@@ -26,6 +26,8 @@ from tests.serve.test_access_gate import including
 PUBLIC = {
     "GET /console",
     "GET /console/sign-in",
+    "GET /console/sign-in/{issuer}",
+    "GET /console/sign-in/{issuer}/callback",
     "GET /console/static/{name}",
     "POST /console/sign-in",
     "POST /console/sign-in/codes",

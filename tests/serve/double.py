@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from owlclaw_ray.access.authentication import Authenticator
 from owlclaw_ray.access.keys import AccessKeys
 from owlclaw_ray.access.sessions import Sessions
+from owlclaw_ray.access.sign_in import SignIns
 from owlclaw_ray.access.tenants import Tenants
 from owlclaw_ray.definitions.api import plain_name
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limits, ModelChoice
@@ -383,6 +384,7 @@ class MemoryRuntime(Runtime):
         )
         self.authenticator = Authenticator(self.schedules, clock, self._ids)
         self.sessions = Sessions(self.schedules, self.authenticator, clock, self._ids)
+        self.sign_ins = SignIns((), None, tokens=None, sessions=self.sessions, clock=clock)
         self.keys = AccessKeys(self.schedules, clock, self._ids, made=self.authenticator.close)
         self.tenants = Tenants(self.schedules, clock, self._ids, made=self.authenticator.close)
         nothing = NothingOfTenants()

@@ -383,7 +383,7 @@ async def test_keys_of_an_issuer_with_tls_do_not_come_without(monkeypatch, clock
         asked.append(url)
         return orjson.dumps(said)
 
-    monkeypatch.setattr("owlclaw_ray.access.issuer_keys._download", download)
+    monkeypatch.setattr("owlclaw_ray.access.issuer_requests.download", download)
     issuer = Issuer("idp", said["issuer"], (AUDIENCE,), PrincipalKind.PERSON, tenant=DEFAULT_TENANT)
 
     with pytest.raises(IssuerUnavailableError, match="https"):

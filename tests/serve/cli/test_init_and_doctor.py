@@ -19,6 +19,7 @@ from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.openai_server import CannedFailure, CannedReply, FunctionCall, OpenAIServer
 from tests.issuer import serving_issuer
+from tests.openid_provider import serving_provider
 from tests.serve.cli.conftest import Run
 
 
@@ -469,6 +470,24 @@ def test_doctor_warns_of_webhooks_that_anybody_who_saw_one_can_send_again(
 
     assert [each["level"] for each in told] == [level]
     assert "shop" in str(told)
+
+
+def test_where_people_sign_in_is_looked_at(cli: Run, project: Path, monkeypatch):
+    for name in ("IDP", "CONSOLE"):
+        monkeypatch.setenv(name, "s" * 32)
+    settings = project / "owlclaw.yaml"
+    with serving_provider() as provider:
+        client = "sign_in: {client_id: console, client_secret: '${IDP}'}"
+        entry = f"{{issuer: '{provider.url}', audience: a, kind: person, tenant: default, scopes: [viewer], {client}}}"
+        console = "{public_url: 'http://127.0.0.1:8700', session_secret: '${CONSOLE}'}"
+        settings.write_text(f"{settings.read_text()}\naccess: {{sign_in: {console}, issuers: [{entry}]}}\n")
+        found = [cli("doctor", "--folder", str(project))]
+        provider.metadata = {"token_endpoint": None}
+        found.append(cli("doctor", "--folder", str(project)))
+
+    assert f"people sign in at {provider.url}/authorize" in found[0].output.replace("\n", "")
+    assert "nobody can sign in" in found[1].output
+    assert [each.exit_code for each in found] == [0, 1]
 
 
 def test_the_keys_of_issuers_are_looked_at(cli: Run, project: Path):

@@ -1,0 +1,96 @@
+"""axe finds nothing wrong with any page of the console. Pages are found as people find them, by links, and none may be left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import pytest
+from playwright.sync_api import Page
+from starlette.routing import compile_path
+
+from tests.console.accessibility import violations
+from tests.console.test_access import operations
+from tests.console.test_browser import chromium, http, opened, waiting  # noqa: F401 - fixtures
+from tests.contract.conftest import server  # noqa: F401 - a fixture
+
+pytestmark = pytest.mark.browser
+
+NO_PAGES = {
+    "/console",
+    "/console/static/{name}",
+    "/console/sign-in/{issuer}",
+    "/console/sign-in/{issuer}/callback",
+    "/console/runs/{run_id}/stream",
+}
+"""What GET answers with something else than a page, or with a way to another one."""
+TEXTS = {"/console/runs/{run_id}/entries/{seq}", "/console/runs/{run_id}/payload"}
+"""Plain text, to which pages lead that show less of it."""
+ROUTES = {
+    path: compile_path(path)[0]
+    for path in (each.split()[1] for each in operations() if each.startswith("GET "))
+    if path not in NO_PAGES
+}
+MOST_OF_ONE = 6
+"""So many pages of a route, with different kinds of query, are looked at."""
+
+
+def route_of(path: str) -> str | None:
+    return next((route for route, pattern in ROUTES.items() if pattern.match(unquote(path))), None)
+
+
+def links(page: Page) -> Iterator[str]:
+    """The addresses of pages of the console that the page leads to."""
+    for href in page.eval_on_selector_all("a[href]", "all => all.map((each) => each.href)"):
+        parts = urlsplit(href)
+        if parts.netloc == urlsplit(page.url).netloc and parts.path.startswith("/console"):
+            yield parts._replace(fragment="").geturl()
+
+
+def kind_of(url: str) -> tuple[str | None, frozenset[str]]:
+    """What makes two addresses pages of one kind: their route, and which parameters they have."""
+    parts = urlsplit(url)
+    return route_of(parts.path), frozenset(name for name, _ in parse_qsl(parts.query))
+
+
+@pytest.mark.timeout(900)
+def test_axe_finds_nothing_wrong_with_any_page(chromium, http):  # noqa: F811 - fixtures
+    approval = waiting(http, 9)
+    run = http.post("/v1/agents/assistant/triggers?wait=60", json={"focus": "看一下 " + "w" * 200}).json()["run_id"]
+    base = str(http.base_url).rstrip("/")
+    starts = [
+        f"{base}/console/{path}"
+        for path in (
+            f"runs/{approval['run_id']}",
+            f"runs/{run}?view=journal",
+            f"runs/selection?action=cancel&run={approval['run_id']}",
+            "runs?status=timeout",
+            "nothing",
+        )
+    ]
+    starts += [f"{base}{path}" for path in ROUTES if "{" not in path]
+    wrong: list[str] = []
+    seen: dict[str | None, set[frozenset[str]]] = {}
+    with opened(chromium, http, expected="status of 4") as page:
+        coming = [*starts]
+        while coming:
+            url = coming.pop(0)
+            route, names = kind_of(url)
+            of_route = seen.setdefault(route, set())
+            if names in of_route or len(of_route) >= MOST_OF_ONE or url.endswith("/console/sign-in"):
+                continue
+            of_route.add(names)
+            kind = page.context.request.head(url).headers.get("content-type", "")
+            if not kind.startswith("text/html"):
+                continue
+            page.goto(url)
+            wrong += violations(page, "light") + violations(page, "dark")
+            coming += links(page)
+        page.context.clear_cookies()
+        page.goto(f"{base}/console/sign-in")
+        wrong += violations(page, "light") + violations(page, "dark")
+    assert wrong == []
+    left_out = ROUTES.keys() - seen.keys() - {"/console/sign-in", *TEXTS}
+    assert left_out == set(), (
+        "no link leads to these pages: have the server hold what they show, or name them in NO_PAGES"
+    )
