@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
 from actors.plan import ToolSlots, WorkerPlan
-from actors.tool_task import TaskToolRunner
+from actors.tool_task import LENT, TaskToolRunner, slot_pools
 from owlclaw_ray.domain.agent import AgentRef, Isolation
 from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.domain.placement import Placement
@@ -18,7 +20,9 @@ from owlclaw_ray.domain.tool import Effect, ToolResult
 from owlclaw_ray.domain.tool_call import ToolOutcome
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import AgentId, TenantId, ToolCallId
+from owlclaw_ray.kernel.borrowed_places import BorrowedPlaces
 from owlclaw_ray.kernel.packing import pack, unpack
+from owlclaw_ray.kernel.place_lender import PlaceLender
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.models.model_gateway import ModelGateway
 from owlclaw_ray.placement.directory import Directory
@@ -60,29 +64,100 @@ class ModelCalls:
         pass
 
 
-class ToolCalls:
-    """Calls of handlers, of which as many run at once as there are places."""
+class RayQueue:
+    """Runs as many tasks at once as there are slots on a node, in the order in which they come; each takes as long as it says."""
 
-    def __init__(self, clock, weight, folder):
-        self._clock, self._numbers, self._seconds = clock, count(), {}
-        plan = WorkerPlan("", "", str(folder), "none", "trial")
-        self._runner = TaskToolRunner(plan, clock, ToolSlots(PLACES), tasks=self, ids=SequentialIds(), weight=weight)
+    def __init__(self, clock):
+        self._clock, self._slots, self.seconds = clock, asyncio.Semaphore(PLACES), {}
 
     async def run(self, tool_class, packed_calls):
         _, invocations, _ = unpack(packed_calls)
-        await self._clock.sleep(self._seconds[invocations[0].call_id])
+        async with self._slots:
+            await self._clock.sleep(self.seconds[invocations[0].call_id])
         return pack([ToolOutcome(ToolResult(each.call_id, "done"), 1) for each in invocations])
 
     def warm(self, plan):
         pass
 
-    async def use(self, agent, seconds):
-        call_id = ToolCallId(f"call-{next(self._numbers)}")
-        self._seconds[call_id] = seconds
-        await self._runner.run(replace(call(Effect.PURE), call_id=call_id, agent=agent, timeout=1e6))
+
+class Node:
+    """The lender of a node and the ends of its hosts, with messages that take a while."""
+
+    DELAY = 0.002
+
+    def __init__(self, clock, weight):
+        self.clock, self.borrowers, self.messages = clock, {}, 0
+        self._tasks = set()
+        sizes = {name: size.places for name, size in slot_pools(ToolSlots(PLACES)).items()}
+        self.lender = PlaceLender(sizes, weight, lambda borrower: self._begin(self._tell(borrower)))
+
+    def _begin(self, work):
+        self._tasks.add(task := asyncio.create_task(work))
+        task.add_done_callback(self._tasks.discard)
+
+    async def _tell(self, borrower):
+        self.messages += 1
+        news = self.lender.news(borrower)
+        await self.clock.sleep(self.DELAY)
+        self.borrowers[borrower].told(news)
+
+    async def request(self, borrower, request):
+        self.messages += 1
+        await self.clock.sleep(self.DELAY)
+        news = self.lender.request(borrower, request)
+        await self.clock.sleep(self.DELAY)
+        return news
+
+    def host(self, name):
+        """Return the end of one more host."""
+        link = SimpleNamespace(request=partial(self.request, name))
+        borrowed = self.borrowers[name] = BorrowedPlaces(link, slot_pools(ToolSlots(PLACES)), self.clock)
+        return borrowed
 
     async def stop(self):
-        pass
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class ToolCallsOfManyHosts:
+    """Calls of handlers from agents on many hosts of a node, which has as many slots as there are places."""
+
+    HOSTS = 5
+
+    def __init__(self, clock, weight, folder):
+        self._clock, self._numbers, self._tasks = clock, count(), RayQueue(clock)
+        self.node = Node(clock, weight)
+        self._plan = WorkerPlan("", "", str(folder), "none", "trial")
+        self._runners = {}
+
+    def _runner(self, agent):
+        """Return that of the agent's host. No host has agents of two tenants: that is another door."""
+        host = f"{agent.tenant}-{int(agent.agent_id.removeprefix('bot-')) % self.HOSTS}"
+        if host not in self._runners:
+            borrowed = self.node.host(host)
+            places = {kind: borrowed.pool(name) for kind, name in LENT.items()}
+            slots, ids = ToolSlots(PLACES), SequentialIds()
+            self._runners[host] = TaskToolRunner(
+                self._plan, self._clock, slots, tasks=self._tasks, ids=ids, places=places
+            )
+        return self._runners[host]
+
+    async def use(self, agent, seconds):
+        call_id = ToolCallId(f"call-{next(self._numbers)}")
+        self._tasks.seconds[call_id] = seconds
+        invocation = replace(call(Effect.PURE), call_id=call_id, agent=agent, timeout=1e6)
+        await self._runner(agent).run(invocation)
+
+    async def stop(self):
+        await self.node.stop()
+
+
+class ToolCallsOfSharedHosts(ToolCallsOfManyHosts):
+    """The same, with agents of all tenants on each host."""
+
+    def _runner(self, agent):
+        return super()._runner(replace(agent, tenant=TenantId("all")))
 
 
 class BusyHost(SteeredHost):
@@ -145,7 +220,7 @@ class Places:
         await self._directory.stop(0)
 
 
-DOORS = [Places, ModelCalls, ToolCalls]
+DOORS = [Places, ModelCalls, ToolCallsOfManyHosts, ToolCallsOfSharedHosts]
 
 
 class Street:
