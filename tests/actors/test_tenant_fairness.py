@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from functools import partial
 from itertools import count
-from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -20,9 +18,7 @@ from owlclaw_ray.domain.tool import Effect, ToolResult
 from owlclaw_ray.domain.tool_call import ToolOutcome
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import AgentId, TenantId, ToolCallId
-from owlclaw_ray.kernel.borrowed_places import BorrowedPlaces
 from owlclaw_ray.kernel.packing import pack, unpack
-from owlclaw_ray.kernel.place_lender import PlaceLender
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.models.model_gateway import ModelGateway
 from owlclaw_ray.placement.directory import Directory
@@ -30,6 +26,7 @@ from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.actors.test_tool_task import call
+from tests.kernel.lending import Node
 from tests.model_requests import model_request
 from tests.placement.test_directory import SteeredHost, SteeredPool, Work
 from tests.worlds import Model, says
@@ -80,46 +77,6 @@ class RayQueue:
         pass
 
 
-class Node:
-    """The lender of a node and the ends of its hosts, with messages that take a while."""
-
-    DELAY = 0.002
-
-    def __init__(self, clock, weight):
-        self.clock, self.borrowers, self.messages = clock, {}, 0
-        self._tasks = set()
-        sizes = {name: size.places for name, size in slot_pools(ToolSlots(PLACES)).items()}
-        self.lender = PlaceLender(sizes, weight, lambda borrower: self._begin(self._tell(borrower)))
-
-    def _begin(self, work):
-        self._tasks.add(task := asyncio.create_task(work))
-        task.add_done_callback(self._tasks.discard)
-
-    async def _tell(self, borrower):
-        self.messages += 1
-        news = self.lender.news(borrower)
-        await self.clock.sleep(self.DELAY)
-        self.borrowers[borrower].told(news)
-
-    async def request(self, borrower, request):
-        self.messages += 1
-        await self.clock.sleep(self.DELAY)
-        news = self.lender.request(borrower, request)
-        await self.clock.sleep(self.DELAY)
-        return news
-
-    def host(self, name):
-        """Return the end of one more host."""
-        link = SimpleNamespace(request=partial(self.request, name))
-        borrowed = self.borrowers[name] = BorrowedPlaces(link, slot_pools(ToolSlots(PLACES)), self.clock)
-        return borrowed
-
-    async def stop(self):
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
 class ToolCallsOfManyHosts:
     """Calls of handlers from agents on many hosts of a node, which has as many slots as there are places."""
 
@@ -127,7 +84,7 @@ class ToolCallsOfManyHosts:
 
     def __init__(self, clock, weight, folder):
         self._clock, self._numbers, self._tasks = clock, count(), RayQueue(clock)
-        self.node = Node(clock, weight)
+        self.node = Node(clock, slot_pools(ToolSlots(PLACES)), weight)
         self._plan = WorkerPlan("", "", str(folder), "none", "trial")
         self._runners = {}
 
