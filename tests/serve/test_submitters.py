@@ -51,7 +51,7 @@ class Office:
         return f"key:{made.key.key_id}", {"Authorization": f"Bearer {made.text}"}
 
     async def ticks(self, schedule_id: str) -> list[Tick]:
-        return [*await self.runtime.schedules.ticks(DEFAULT_TENANT, schedule_id, None, 9)]
+        return [*await self.runtime.timetable.ticks(DEFAULT_TENANT, schedule_id, None, 9)]
 
     async def trigger(self, who: dict[str, str], agent: str = "watch", **body: object) -> str:
         answer = await self.http.post(f"/v1/agents/{agent}/triggers", json=body, headers=who)
