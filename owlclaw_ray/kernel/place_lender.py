@@ -110,6 +110,7 @@ class PlaceLender:
                     at.held[each.pool, each.owner] += each.number
             for each in request.returned:
                 self._take_back(at, each)
+            self._lend(borrower)  # what is given back is due to those that wait, before what is asked for with it
             for each in request.wanted:
                 if each.number > 0:
                     self._want(borrower, at, each)
