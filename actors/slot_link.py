@@ -14,7 +14,7 @@ from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.kernel.borrowed_places import BorrowedPlaces, Places
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.fair_order import Weights
-from owlclaw_ray.kernel.place_lender import BorrowerId, PlaceLender, PlaceNews, PlaceRequest
+from owlclaw_ray.kernel.place_lender import BorrowerId, PlaceLender, PlaceNews, PlaceRequest, PoolName
 
 _PAUSE = 0.2
 
@@ -57,6 +57,10 @@ class SlotDesk:
         if self._host(host_id) is None:
             raise RuntimeUnavailableError(f"{host_id} is no host of this node")
         return self._lender.request(host_id, request)
+
+    def waiting(self, pool: PoolName) -> int:
+        """Return how many calls of that class the hosts have told of that wait."""
+        return self._lender.waiting(pool)
 
     def forget(self, host_id: str) -> None:
         """See PlaceLender.forget."""

@@ -302,9 +302,7 @@ async def test_memories_are_counted_by_number_whoever_writes_them_and_wherever_t
         await memory.archive(WATCH, [first.memory_id])
         await memory.put_text(WATCH, await memory.text(WATCH) + b"\n## By hand\n\n```\n## no entry\n```\n\n---\n")
         used = (await runtime.tenants.use(await runtime.tenants.tenant(ACME))).memories
-        with pytest.raises(
-            QuotaReachedError, match="the tenant may have 3 memories"
-        ):
+        with pytest.raises(QuotaReachedError, match="the tenant may have 3 memories"):
             await memory.remember(WATCH, "whatever else there is")
         await memory.delete(WATCH, first.memory_id)
         kept = await memory.remember(WATCH, "whatever else there is")
