@@ -347,6 +347,9 @@ class QuotaReachedError(RetryableError):
         match quota:
             case "suspended":
                 why = "the tenant is suspended: nothing of it is started"
+            case "memories":
+                kept = counted(limit, "memory", "memories")
+                why = f"quota reached: the {who} may have {kept} ({quota}), and this would be more"
             case "memory_bytes" | "artifact_bytes":
                 kept = f"{limit:,} bytes of {'memories' if quota == 'memory_bytes' else 'artifacts'}"
                 why = f"quota reached: the {who} may have {kept} ({quota}), and this would be more"

@@ -953,8 +953,9 @@ TenantStanding: TypeAlias = Literal["active", "suspended"]
 class Quotas(TypedDict):
     """Quotas of a tenant; null: as much as it likes. `open_runs`: runs that are queued, running and waiting together. `running_runs`:
     runs that are executed at once; further ones wait. `starts_a_minute`: runs accepted in one minute of the clock. `agents`: those that
-    exist. `schedules`: those that are active or paused, but for heartbeats. `memory_bytes`, `artifact_bytes`: what agents' memories and
-    large results take in the store. `model_tokens_a_minute`: tokens of prompts and replies; calls wait for the next minute.
+    exist. `schedules`: those that are active or paused, but for heartbeats. `memories`: what agents remember, archived or not.
+    `memory_bytes`, `artifact_bytes`: what agents' memories and large results take in the store. `model_tokens_a_minute`: tokens of
+    prompts and replies; calls wait for the next minute.
     """
 
     open_runs: int | None
@@ -962,6 +963,7 @@ class Quotas(TypedDict):
     starts_a_minute: int | None
     agents: int | None
     schedules: int | None
+    memories: int | None
     memory_bytes: int | None
     artifact_bytes: int | None
     model_tokens_a_minute: int | None
@@ -1020,6 +1022,7 @@ QuotaName: TypeAlias = Literal[
     "starts_a_minute",
     "agents",
     "schedules",
+    "memories",
     "memory_bytes",
     "artifact_bytes",
     "model_tokens_a_minute",
@@ -1336,13 +1339,16 @@ class Liveness(TypedDict):
 
 
 class Health(TypedDict):
-    """Whether triggers are accepted, and the state of each part: `ok`, or what is wrong."""
+    """Whether triggers are accepted (`status`). For who has the scope `system:read`, and for everybody as long as there are no keys, also
+    the state of each part: `ok`, or what is wrong.
+    """
 
-    ready: bool
-    parts: dict[str, str]
-    standby: bool
+    status: Literal["ready", "not_ready"]
+    ready: NotRequired[bool]
+    parts: NotRequired[dict[str, str]]
+    standby: NotRequired[bool]
     """Whether another cluster runs the agents of the store."""
-    holder: str
+    holder: NotRequired[str]
     """Which; empty if there is none."""
 
 

@@ -57,6 +57,10 @@ class AccessGate:
             scope[PRINCIPAL] = _ANYBODY
             await self._app(scope, receive, send)
             return
+        if operation.optional:
+            scope[PRINCIPAL] = await self._recognised(scope)
+            await self._app(scope, receive, send)
+            return
         try:
             key: Credential | None = _key_of(scope)
             surface = surface_at(self._surfaces, scope["path"])
@@ -70,6 +74,14 @@ class AccessGate:
             return
         scope[PRINCIPAL] = principal
         await self._app(scope, _Receiver(receive, key, self._authenticator, read=scope["method"] in _BODILESS), send)
+
+    async def _recognised(self, scope: Scope) -> Principal:
+        """Return who the request acts for, _ANYBODY if that is nobody who can be told."""
+        try:
+            key = _key_of(scope)
+        except UnauthenticatedError:
+            return _ANYBODY
+        return await self._authenticator.recognised(key, local=FOREIGN not in scope) or _ANYBODY
 
 
 def _key_of(scope: Scope) -> str | None:

@@ -322,7 +322,7 @@ _SAID: Mapping[Any, JsonObject] = {
     wire.Score: _SCORE
     | {"score_id": "score_0123456789abcdef0123456789", "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736"},
     wire.Liveness: {},
-    wire.Health: {"ready": True, "parts": {"store": "ok", "directory": "ok"}},
+    wire.Health: {"status": "ready", "ready": True, "parts": {"store": "ok", "directory": "ok"}},
 }
 """Of each type what its example shows. What is left out of a required field is `_FIELDS`, or empty."""
 
@@ -371,6 +371,10 @@ def _empty(hint: Any) -> JsonValue:
 
 EXAMPLES: Mapping[str, Mapping[str, JsonValue]] = {
     **{shape.__name__: {"value": example_of(shape, {})} for shape in _SAID},
-    "NotReady": {"value": example_of(wire.Health, {"ready": False, "parts": {"store": "ok", "directory": "starting"}})},
+    "NotReady": {
+        "value": example_of(
+            wire.Health, {"status": "not_ready", "ready": False, "parts": {"store": "ok", "directory": "starting"}}
+        )
+    },
 }
 """By the name of the type, as the OpenAPI document's `components.examples` has them."""

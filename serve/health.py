@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from starlette.requests import Request
 from starlette.responses import Response
 
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonObject
+from serve.parameters import principal_of
 from serve.problems import RETRY_AFTER
 from serve.representations import json_response
 from serve.resource import PUBLIC, Resource, answer, operation
@@ -33,15 +35,21 @@ class HealthProbes(Resource):
 
     @operation(
         "GET /readyz",
-        PUBLIC,
+        "system:read",
         "Whether triggers are accepted",
         {200: answer("Ready", wire.Health), 503: answer("Not ready; `parts` says why", wire.Health, "NotReady")},
+        optional=True,
     )
-    async def get_readiness(self) -> Response:
-        """Answer for all parts; 503 takes this server out of a load balancer. A cluster that stands by is ready: it takes triggers."""
+    async def get_readiness(self, request: Request) -> Response:
+        """Answer for all parts; 503 takes this server out of a load balancer. A cluster that stands by is ready: it takes triggers.
+
+        Who lacks the scope, or shows no key where there are any, is told the `status` alone.
+        """
         health = await self._runtime.health()
-        standby = bool(health.holder)
-        body = {"ready": health.ready, "parts": health.parts, "standby": standby, "holder": health.holder}
+        body: JsonObject = {"status": "ready" if health.ready else "not_ready"}
+        if principal_of(request).may("system:read"):
+            parts: JsonObject = {**health.parts}
+            body |= {"ready": health.ready, "parts": parts, "standby": bool(health.holder), "holder": health.holder}
         return json_response(body) if health.ready else json_response(body, 503, RETRY_AFTER)
 
     @operation("GET /metrics", "system:read", "Metrics for Prometheus", {200: _METRICS}, 500)

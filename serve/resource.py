@@ -82,12 +82,14 @@ def operation(
     *problems: int,
     extra: JsonObject | None = None,
     documented: bool = True,
+    optional: bool = False,
 ) -> Callable[[_Endpoint], _Endpoint]:
     """Return what marks a function as the operation of its name, with its docstring as its description.
 
     `route`: method and path. `scope`: what a principal must have, or PUBLIC. `answers`: the first status is the usual one.
     `problems`: statuses besides those of every operation below /v1. `extra`: what the document says of parameters and of the body that
-    the function reads itself. `documented`: whether it belongs to the document.
+    the function reads itself. `documented`: whether it belongs to the document. `optional`: whether it answers those who lack the scope,
+    or cannot be told, too: the function sees by its principal what they are told.
     """
     method, path = route.split()
     if scope != PUBLIC and scope not in SCOPES:
@@ -95,9 +97,9 @@ def operation(
     statuses = {
         *problems,
         *((422, 500, 503) if path.startswith("/v1/") else ()),
-        *(() if scope == PUBLIC else (401, 403)),
+        *(() if scope == PUBLIC or optional else (401, 403)),
     }
-    security = [] if scope == PUBLIC else [{SECURITY_SCHEME: [scope]}]
+    security: list[JsonObject] = [] if scope == PUBLIC else [*([{}] if optional else []), {SECURITY_SCHEME: [scope]}]
 
     def mark(endpoint: _Endpoint) -> _Endpoint:
         _ROUTES[endpoint] = partial(
@@ -111,7 +113,7 @@ def operation(
             include_in_schema=documented,
             responses={status: _problem(status, signed=scope == PUBLIC) for status in sorted(statuses)} | dict(answers),
             openapi_extra={**(extra or {}), "security": security},
-            dependencies=[] if scope == PUBLIC else [Depends(partial(require_scope, scope))],
+            dependencies=[] if scope == PUBLIC or optional else [Depends(partial(require_scope, scope))],
         )
         return endpoint
 

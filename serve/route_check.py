@@ -43,6 +43,8 @@ class Operation(Struct, frozen=True):
     """The query parameters that it takes; None: any."""
     scope: str
     """What a principal needs for it, or PUBLIC."""
+    optional: bool = False
+    """Whether others are let in, too, who are told less."""
 
 
 _Operations: TypeAlias = dict[str, Operation]
@@ -71,15 +73,15 @@ class PathOperations:
                 part, methods = self._root, route.methods or set()
                 for name in route.path.split("/"):
                     part = part.following.setdefault(_ANY if name.startswith("{") else name, _Part())
-                declared, scope = None, PUBLIC
+                declared, scope, optional = None, PUBLIC, False
                 if isinstance(route, APIRoute):
-                    scope = _scope_of(route)
+                    scope, optional = _scope_of(route)
                 if isinstance(route, APIRoute) and route.path not in _OF_OTHERS:
                     names = [each.alias for each in get_flat_params(route.dependant)]
                     documented = (route.openapi_extra or {}).get("parameters", ())
                     names += [each["name"] for each in documented if each["in"] == "query"]
                     declared = tuple(name for name in names if name not in route.param_convertors)
-                operation = Operation(declared, scope)
+                operation = Operation(declared, scope, optional)
                 part.operations |= dict.fromkeys(methods | {"HEAD"} if "GET" in methods else methods, operation)
 
     def of(self, path: str) -> Mapping[str, Operation]:
@@ -93,12 +95,13 @@ class PathOperations:
         return part.operations
 
 
-def _scope_of(route: APIRoute) -> str:
+def _scope_of(route: APIRoute) -> tuple[str, bool]:
+    """Return the scope of a route, and whether others are let in, too."""
     security = (route.openapi_extra or {}).get("security")
     if security is None:
         raise ValueError(f"{route.path} declares no scope")
-    scopes = [scope for each in security for scope in each[SECURITY_SCHEME]]
-    return scopes[0] if scopes else PUBLIC
+    scopes = [scope for each in security for scope in each.get(SECURITY_SCHEME, ())]
+    return (scopes[0] if scopes else PUBLIC), {} in security
 
 
 class RouteCheck:

@@ -25,6 +25,7 @@ from owlclaw_ray.domain.tenant import TenantStatus
 from owlclaw_ray.errors import OwlClawError, UnauthenticatedError
 from owlclaw_ray.ids import DEFAULT_TENANT, IdSource, TenantId
 from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import AppendLedger, NoteKeyUse
 from owlclaw_ray.store.queries import IsAccessControlled, KeyById, TenantById
@@ -39,6 +40,8 @@ _NEITHER = "this server needs a key or a token: send the header Authorization: B
 _NOT_BELIEVED = "the token is not valid: it is expired, not for this server, not signed by a known issuer, or its tenant is not active"
 _OVER = "the session is over, or its tenant is not active: sign in again"
 _TOLD_SECONDS = 60.0
+_RECOGNISED_SECONDS = 1.0
+"""For how long it may take to find out to whom more is told than to others."""
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +105,20 @@ class Authenticator:
                 raise UnauthenticatedError(_OVER)
             raise UnauthenticatedError(_REFUSED if self._tokens is None or not is_token(key) else _NOT_BELIEVED)
         return answer.principal
+
+    async def recognised(self, key: str | None, *, local: bool = True) -> Principal | None:
+        """Return as `principal_of`; None for whoever is refused. Who was known a moment ago is known while nobody can be asked."""
+        try:
+            async with deadline(self._clock, _RECOGNISED_SECONDS):
+                return await self.principal_of(key, local=local)
+        except UnauthenticatedError:
+            return None
+        except (OwlClawError, TimeoutError):
+            if key is None:
+                was_open = not self._keys_required and not self._controlled and self._open_since is not None
+                return LOCAL if local and was_open else None
+            known = self._answers.get(hashlib.sha256(key.encode()).digest())
+            return None if known is None else known.principal
 
     def close(self) -> None:
         """Let nobody in without a key from now on: there is one, or a tenant."""

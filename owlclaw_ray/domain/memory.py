@@ -129,6 +129,8 @@ class StoredDocument(Struct, frozen=True):
     """In bytes."""
     at: datetime
     """When it was changed last."""
+    memories: int | None = None
+    """How many memories it has; None: a runtime that did not count them has changed it."""
 
 
 class MemoryLimits(Struct, frozen=True):

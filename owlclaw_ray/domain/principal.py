@@ -8,7 +8,7 @@ begins like that.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.domain.text import NAME
 from owlclaw_ray.errors import AccessDeniedError, InvalidAccessError
-from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
+from owlclaw_ray.ids import DEFAULT_TENANT, KeyId, TenantId
 
 VERBS: Mapping[str, tuple[str, ...]] = {
     "runs": ("read", "write"),
@@ -66,6 +66,12 @@ class PrincipalKind(Enum):
     PERSON = "person"
     SYSTEM = "system"
     """The runtime itself, or whoever is on its machine while no key exists."""
+
+
+def keys_among(principals: Iterable[str]) -> tuple[KeyId, ...]:
+    """Return the keys among principals as triggers and schedules name them: by kind and id."""
+    prefix = f"{PrincipalKind.KEY.value}:"
+    return tuple(KeyId(each.removeprefix(prefix)) for each in principals if each.startswith(prefix))
 
 
 class Principal(Struct, frozen=True):

@@ -17,9 +17,10 @@ MODEL_TOKENS_A_MINUTE = "model_tokens_a_minute"
 RUNNING_RUNS = "running_runs"
 AGENTS = "agents"
 SCHEDULES = "schedules"
+MEMORIES = "memories"
 MEMORY_BYTES = "memory_bytes"
 ARTIFACT_BYTES = "artifact_bytes"
-HELD = (OPEN_RUNS, RUNNING_RUNS, AGENTS, SCHEDULES, MEMORY_BYTES, ARTIFACT_BYTES)
+HELD = (OPEN_RUNS, RUNNING_RUNS, AGENTS, SCHEDULES, MEMORIES, MEMORY_BYTES, ARTIFACT_BYTES)
 """Quotas of what there is at a time: their accounts have its number."""
 SUSPENDED = "suspended"
 """Stands in the place of a quota where nothing of a tenant is started because it is suspended."""
@@ -38,6 +39,8 @@ class Quotas(Struct, frozen=True, omit_defaults=True):
     """Agents that exist, from their first trigger or schedule on."""
     schedules: int | None = None
     """Schedules that are active or paused, but for heartbeats, which definitions have and nobody makes."""
+    memories: int | None = None
+    """Memories of all agents, archived ones too, where they are in the store."""
     memory_bytes: int | None = None
     """Bytes of MEMORY.md and of the archives of all agents, where they are in the store."""
     artifact_bytes: int | None = None
@@ -73,6 +76,7 @@ class QuotaUse(Struct, frozen=True):
     starts_a_minute: int | None = None
     agents: int | None = None
     schedules: int | None = None
+    memories: int | None = None
     memory_bytes: int | None = None
     artifact_bytes: int | None = None
     model_tokens_a_minute: int | None = None
@@ -96,6 +100,7 @@ def key_starts_account(key_id: KeyId, minute: BudgetWindow) -> str:
 def uncounted_quotas(*, memories_in_files: bool, artifacts_in_files: bool) -> dict[str, str]:
     """Return the quotas that a runtime cannot count, each with why: files change without a commit."""
     kept = {
+        MEMORIES: (memories_in_files, "memories", "memory"),
         MEMORY_BYTES: (memories_in_files, "memories", "memory"),
         ARTIFACT_BYTES: (artifacts_in_files, "artifacts", "artifacts"),
     }

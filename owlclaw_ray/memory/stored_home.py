@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from msgspec.structs import replace
 from typing_extensions import override
 
 from owlclaw_ray.domain.agent import AgentRef
@@ -212,19 +213,16 @@ class DocumentTransaction:
         before = stored.size if stored is not None and (change is None or change.appended) else 0
         return before + (0 if change is None else len(change.text))
 
-    def write(self, document: str, text: bytes) -> None:
-        """Have the document say this from the commit on. Raises OSError if it is too large."""
+    def write(self, document: str, text: bytes, memories: int = 0) -> None:
+        """Have the document say this from the commit on, which is so many memories. Raises OSError if it is too large."""
         self._check(document, len(text))
-        self._changes[document] = DocumentChange(document, text)
+        self._changes[document] = DocumentChange(document, text, memories=memories)
 
-    def append(self, document: str, text: bytes) -> None:
-        """Have the document say this too. Raises OSError if it becomes too large."""
+    def append(self, document: str, text: bytes, memories: int = 0) -> None:
+        """Have the document say this too, which is so many more memories. Raises OSError if it becomes too large."""
         self._check(document, self.size_of(document) + len(text))
-        before = self._changes.get(document)
-        if before is not None:
-            self._changes[document] = DocumentChange(document, before.text + text, appended=before.appended)
-        else:
-            self._changes[document] = DocumentChange(document, text, appended=True)
+        before = self._changes.get(document) or DocumentChange(document, b"", appended=True)
+        self._changes[document] = replace(before, text=before.text + text, memories=before.memories + memories)
 
     def commit(self) -> int:
         """Return the version that is durable now.
@@ -313,7 +311,7 @@ class StoredEntries(EntryDocument):
         else:
             last = self.document.blocks[-1].text if self.document.blocks else ""
             data = (entries if not last or last.endswith("\n") else "\n" + entries).encode()
-            self._transaction.append(self._name, data)
+            self._transaction.append(self._name, data, len(memories))
             self._is_changed = True
             self._go_on(data, self._transaction.began)
         at = self._transaction.at
@@ -323,7 +321,7 @@ class StoredEntries(EntryDocument):
     def append_unread(self, memories: Sequence[Memory]) -> bool:
         if self._is_changed or not self._transaction.size_of(self._name):
             return False
-        self._transaction.append(self._name, "".join(map(render, memories)).encode())
+        self._transaction.append(self._name, "".join(map(render, memories)).encode(), len(memories))
         self._is_appended_unread = True
         return True
 
@@ -406,9 +404,10 @@ class StoredEntries(EntryDocument):
         self._is_changed = self._is_appended_unread = False
 
     def _write(self, data: bytes, document: MemoryDocument | None = None) -> None:
-        self._transaction.write(self._name, data)
+        written = parse(data, self._transaction.began) if document is None else document
+        self._transaction.write(self._name, data, len(written.by_id))
         self._is_changed = True
-        self._begin(data, parse(data, self._transaction.began) if document is None else document)
+        self._begin(data, written)
 
     def _begin(self, data: bytes, document: MemoryDocument) -> None:
         self._size, self.document, self.generation = len(data), document, next(GENERATIONS)

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.definitions.api import Definitions
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Limits
+from owlclaw_ray.domain.principal import keys_among
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, ScheduleStatus, Tick, TickOutcome
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import RetryableError
@@ -181,7 +182,8 @@ def run_of(schedule: Schedule, due: datetime, now: datetime) -> SubmitRun:
         task_type=schedule.task_type,
         submitters=schedule.submitters,
     )
-    return SubmitRun(run_id_of(schedule, due), schedule.agent, trigger, now)
+    counting = keys_among(schedule.submitters)
+    return SubmitRun(run_id_of(schedule, due), schedule.agent, trigger, now, counting_keys=counting)
 
 
 def _skipped(

@@ -295,7 +295,7 @@ class Timetable:
             firing_id = FiringId(derived_id("fir", schedule.schedule_id, due.isoformat(), "backfill"))
             run_id, outcome = run_id_of(schedule, due), TickOutcome.CAUGHT_UP
             tick = Tick(firing_id, schedule.schedule_id, due, outcome, now, run_id, reason="backfill")
-            run = replace(with_terms(run_of(schedule, due, now), definition), quota=quota)
+            run = replace(with_terms(run_of(schedule, due, now), definition), quota=quota, counting_keys=())
             commands.append(BackfillTick(schedule.agent, tick, run))
         outcomes = await self._store.apply(commands)
         queued = tuple(each.run.run_id for each in outcomes if isinstance(each, ScheduleFired) and each.run is not None)

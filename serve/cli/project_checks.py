@@ -372,7 +372,6 @@ def _data_dir(data_dir: Path) -> CheckFinding:
 
 def _store(settings: Settings) -> Iterator[CheckFinding]:
     """Ask the runtime that has the store open, if there is one: a file that was moved away looks like damage."""
-    from owlclaw_ray.client import SyncClient
     from serve import pid_file
 
     running = None
@@ -382,7 +381,7 @@ def _store(settings: Settings) -> Iterator[CheckFinding]:
         yield from _store_at_rest(settings)
         return
     who, said = f"process {running.pid}, which serves {running.url}, has it open", ""
-    with suppress(RuntimeUnavailableError), SyncClient(running.url, timeout=_ANSWER_SECONDS) as client:
+    with suppress(RuntimeUnavailableError), _client_of(running.url) as client:
         if (first := _said_of_store(client)) == "ok":
             time.sleep(_COMMIT_SECONDS)
             first = _said_of_store(client)
@@ -396,9 +395,19 @@ def _store(settings: Settings) -> Iterator[CheckFinding]:
         yield fail("store", f"{who}, and reports: {said}", "")
 
 
+def _client_of(url: str) -> SyncClient:
+    from owlclaw_ray.client import SyncClient
+
+    return SyncClient(url, timeout=_ANSWER_SECONDS, api_key=environment().get(KEY_VARIABLE) or None)
+
+
 def _said_of_store(client: SyncClient) -> str:
-    parts = client.health().get("parts", {})
-    return next((said for name, said in parts.items() if name in _STORE_PARTS), "")
+    health = client.health()
+    if "parts" not in health and health.get("status") == "not_ready":
+        return f"not ready; what is wrong it says with {KEY_VARIABLE} set to a key that has system:read"
+    if "parts" not in health:
+        return "ok" if health.get("status") == "ready" else ""
+    return next((said for name, said in health["parts"].items() if name in _STORE_PARTS), "")
 
 
 def _store_at_rest(settings: Settings) -> Iterator[CheckFinding]:
@@ -446,7 +455,6 @@ def _store_at_rest(settings: Settings) -> Iterator[CheckFinding]:
 
 def _standby(settings: Settings) -> Iterator[CheckFinding]:
     """Yield for which cluster the runtime that runs stands by, if it does."""
-    from owlclaw_ray.client import SyncClient
     from serve import pid_file
 
     if settings.store_url.startswith("sqlite"):  # which no other cluster can use
@@ -454,10 +462,10 @@ def _standby(settings: Settings) -> Iterator[CheckFinding]:
     with suppress(OwlClawError):  # a runtime that does not answer is a finding of others
         running = pid_file.read(settings.data_dir)
         if running is not None and running.process() is not None:
-            with SyncClient(running.url, timeout=_ANSWER_SECONDS) as client:
+            with _client_of(running.url) as client:
                 health = client.health()
-            if health["standby"]:
-                yield ok("lease", f"the runtime stands by: {health['holder']} runs the agents of the store")
+            if health.get("standby"):
+                yield ok("lease", f"the runtime stands by: {health.get('holder')} runs the agents of the store")
 
 
 def _certificate(settings: Settings) -> Iterator[CheckFinding]:

@@ -22,14 +22,14 @@ def change(expected: int, *changes: DocumentChange, name: str = "", agent: Agent
     return ChangeMemories(agent, expected, name or f"change_{expected}", changes, LATER if expected else NOW)
 
 
-def written(text: bytes, document: str = ACTIVE) -> DocumentChange:
-    """Return the change that makes this all that a document says."""
-    return DocumentChange(document, text)
+def written(text: bytes, document: str = ACTIVE, memories: int = 0) -> DocumentChange:
+    """Return the change that makes this all that a document says, which is so many memories."""
+    return DocumentChange(document, text, memories=memories)
 
 
-def appended(text: bytes, document: str = ACTIVE) -> DocumentChange:
-    """Return the change that adds this to a document."""
-    return DocumentChange(document, text, appended=True)
+def appended(text: bytes, document: str = ACTIVE, memories: int = 0) -> DocumentChange:
+    """Return the change that adds this to a document, which is so many memories."""
+    return DocumentChange(document, text, appended=True, memories=memories)
 
 
 async def text_of(store: Store, document: str = ACTIVE, after: int = 0, agent: AgentRef = AGENT) -> DocumentText | None:
@@ -44,14 +44,15 @@ class MemoryContract:
         assert await store.read(MemoryOfAgent(AGENT, {ACTIVE: 0})) == AgentMemory(0, {}, {})
 
     async def test_documents_say_what_was_written_and_then_appended(self, store: Store) -> None:
-        assert await one(store, change(0, written("一\n".encode()), written(b"old\0", ARCHIVE))) == MemoriesStored(1)
-        assert await one(store, change(1, appended(b"two\r\n"))) == MemoriesStored(2)
+        first = written("一\n".encode(), memories=1)
+        assert await one(store, change(0, first, written(b"old\0", ARCHIVE))) == MemoriesStored(1)
+        assert await one(store, change(1, appended(b"two\r\n", memories=2))) == MemoriesStored(2)
 
         found = await store.read(MemoryOfAgent(AGENT, {ACTIVE: 0, ARCHIVE: 0}))
 
         assert found == AgentMemory(
             2,
-            {ACTIVE: StoredDocument(1, 2, 9, LATER), ARCHIVE: StoredDocument(1, 1, 4, NOW)},
+            {ACTIVE: StoredDocument(1, 2, 9, LATER, 3), ARCHIVE: StoredDocument(1, 1, 4, NOW, 0)},
             {ACTIVE: DocumentText("一\ntwo\r\n".encode(), True), ARCHIVE: DocumentText(b"old\0", True)},
         )
         assert await store.read(MemoryOfAgent(OTHER, {ACTIVE: 0})) == AgentMemory(0, {}, {})

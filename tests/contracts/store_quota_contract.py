@@ -13,6 +13,7 @@ from owlclaw_ray.domain.memory import ACKNOWLEDGED
 from owlclaw_ray.domain.quota import (
     AGENTS,
     ARTIFACT_BYTES,
+    MEMORIES,
     MEMORY_BYTES,
     OPEN_RUNS,
     RUNNING_RUNS,
@@ -53,6 +54,7 @@ from owlclaw_ray.store.commands import (
     PauseSchedule,
     PutArtifact,
     PutArtifactPart,
+    PutKey,
     PutTenant,
     QuotaReached,
     ReceiveDelivery,
@@ -74,9 +76,10 @@ from owlclaw_ray.store.queries import (
     RunFilter,
     TicksOfSchedule,
 )
+from tests.contracts.store_access_contract import KEY
 from tests.contracts.store_approval_contract import deciding, request
 from tests.contracts.store_commands import AGENT, NOW, activation, claimed, ending, entries, one, submission
-from tests.contracts.store_memory_contract import ACTIVE, appended, change, written
+from tests.contracts.store_memory_contract import ACTIVE, ARCHIVE, appended, change, written
 from tests.contracts.store_schedule_contract import DUE, backfilling, firing, schedule
 from tests.contracts.store_webhook_contract import delivery
 
@@ -243,6 +246,35 @@ class QuotaContract:
 
         assert (accepted(outcomes), accepted(others)) == (2, 2)
         assert outcomes[-1] == QuotaReached("starts_a_minute", 2, minute_of(NOW).ends_at, of_key=True)
+
+    async def test_what_a_schedule_starts_counts_for_the_keys_that_asked_for_it(self, store: Store) -> None:
+        unlimited, limited = KEY, replace(KEY, key_id=KeyId("limited1"), starts_a_minute=2)
+        await store.apply([PutKey(unlimited, None, ()), PutKey(limited, None, ())])
+        revoked = replace(limited, revoked_at=NOW)
+        await one(store, PutKey(revoked, limited, ()))
+        keys = (unlimited.key_id, KeyId("unknown1"), limited.key_id)
+
+        def due(number: int) -> FireSchedule:
+            fired = firing(f"sch_{number}", DUE, DUE + MINUTE)
+            assert fired.run is not None
+            return replace(fired, run=replace(fired.run, counting_keys=keys))
+
+        await store.apply([CreateSchedule(schedule(f"sch_{number}"), 9) for number in range(3)])
+        own = KeyQuota(limited.key_id, 2)
+        asked = await one(store, start(1, AGENT, quota=own, at=DUE))
+        fired = await store.apply([due(number) for number in range(3)])
+        late = await one(store, start(2, AGENT, quota=own, at=DUE))
+
+        assert isinstance(asked, RunAccepted)
+        assert [isinstance(each, ScheduleFired) and each.run is not None for each in fired] == [True, False, False]
+        (tick,) = await store.read(TicksOfSchedule(ScheduleId("sch_1")))
+        assert tick.outcome is TickOutcome.SKIPPED
+        assert tick.reason == (
+            "quota reached: the key has 2 starts in this minute (starts_a_minute), and may have no more"
+        )
+        assert late == QuotaReached("starts_a_minute", 2, minute_of(DUE).ends_at, of_key=True)
+        accounts = tuple(key_starts_account(each, minute_of(DUE)) for each in keys)
+        assert await store.read(BudgetUses(accounts)) == [BudgetUse(accounts[2], 2, 0)]
 
     async def test_a_time_that_is_due_and_finds_a_quota_reached_is_skipped_and_says_so(self, store: Store) -> None:
         await one(store, tenant(Quotas(open_runs=1)))
@@ -580,6 +612,29 @@ class QuotaContract:
         )
         assert await one(store, change(3, written(b"123"), agent=CLERK)) == MemoriesStored(4)
         assert await used(store, MEMORY_BYTES) == 8
+
+    async def test_a_tenant_has_as_many_memories_as_it_may_archived_ones_too(self, store: Store) -> None:
+        made = tenant(Quotas())
+        given = replace(made.tenant, quotas=Quotas(memories=3))
+        stranger = AgentRef.parse("clerk", OTHER)
+        await store.apply([made, change(0, written(b"x", memories=1), written(b"y", ARCHIVE, 1), agent=CLERK)])
+        await store.apply([change(0, written(b"x", memories=9), agent=stranger), PutTenant(given, made.tenant)])
+        assert await used(store, MEMORIES) == 2
+
+        grown = change(1, appended(b"z", memories=1), written(b"...", ACKNOWLEDGED, 9), agent=CLERK)
+        outcomes = [await one(store, grown), await one(store, grown)]
+        refused = await one(store, change(2, appended(b"z", memories=1), agent=CLERK))
+        other = await one(store, change(0, written(b"x", memories=1), agent=clerk(2)))
+
+        assert outcomes == [MemoriesStored(2), MemoriesStored(2)]
+        assert refused == other == QuotaReached("memories", 3)
+        assert await one(store, change(0, written(b"x"), agent=clerk(2))) == MemoriesStored(1)
+        archived = change(2, written(b"x", memories=1), appended(b"z", ARCHIVE, 1), agent=CLERK)
+        assert await one(store, archived) == MemoriesStored(3)
+        assert await used(store, MEMORIES) == 3
+        assert await one(store, change(3, written(b"", memories=0), agent=CLERK)) == MemoriesStored(4)
+        assert await used(store, MEMORIES) == 2
+        assert await one(store, change(1, appended(b"y", memories=1), agent=clerk(2))) == MemoriesStored(2)
 
     async def test_artifacts_are_kept_as_far_as_their_tenant_may_have_bytes(self, store: Store) -> None:
         made = tenant(Quotas())

@@ -293,9 +293,27 @@ async def test_what_is_forgotten_makes_room_for_what_is_remembered(running):
     assert second.content == "busy " * 160
 
 
+async def test_memories_are_counted_by_number_whoever_writes_them_and_wherever_they_go(running):
+    quotas, model = Quotas(memories=3), Model(lambda _: says("done"))
+    async with running(quotas, model, MemoryHomeKind.DATABASE) as runtime:
+        memory = runtime.memory
+        first = await memory.remember(WATCH, "the market is calm")
+        await memory.remember(WATCH, "the pump is at gate nine")
+        await memory.archive(WATCH, [first.memory_id])
+        await memory.put_text(WATCH, await memory.text(WATCH) + b"\n## By hand\n\n```\n## no entry\n```\n\n---\n")
+        used = (await runtime.tenants.use(await runtime.tenants.tenant(ACME))).memories
+        with pytest.raises(QuotaReachedError, match="the tenant may have 3 memories"):
+            await memory.remember(WATCH, "whatever else there is")
+        await memory.delete(WATCH, first.memory_id)
+        kept = await memory.remember(WATCH, "whatever else there is")
+
+    assert used == 3
+    assert kept.content == "whatever else there is"
+
+
 async def test_a_quota_of_what_is_in_files_cannot_be_given(running):
     async with running(Quotas(), Model(lambda _: says("done"))) as runtime:
-        for quotas in (Quotas(memory_bytes=1), Quotas(artifact_bytes=1)):
+        for quotas in (Quotas(memories=1), Quotas(memory_bytes=1), Quotas(artifact_bytes=1)):
             with pytest.raises(InvalidAccessError, match="are in files, not in the store"):
                 await runtime.tenants.create(LOCAL, "other", quotas=quotas)
             with pytest.raises(InvalidAccessError, match="cannot be counted"):

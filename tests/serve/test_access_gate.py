@@ -11,11 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from owlclaw_ray.access.keys import KeyRequest
-from owlclaw_ray.domain.access_key import make_secret, read_key
+from owlclaw_ray.domain.access_key import make_key, make_secret, read_key
 from owlclaw_ray.domain.principal import LOCAL, SCOPES
 from owlclaw_ray.domain.quota import KeyQuota, Quotas
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, KeyId, TenantId
+from owlclaw_ray.runtime.api import Health
 from owlclaw_ray.testing.clock import ManualClock
 from serve.resource import SECURITY_SCHEME
 from serve.route_check import Operation, PathOperations
@@ -32,7 +33,9 @@ def operations() -> dict[str, str]:
     found = {}
     for path, methods in staged()[1].openapi()["paths"].items():
         for method in METHODS & methods.keys():
-            (scope,) = [each for option in methods[method]["security"] for each in option[SECURITY_SCHEME]] or [""]
+            security = methods[method]["security"]
+            (scope,) = [each for option in security for each in option.get(SECURITY_SCHEME, ())] or [""]
+            scope = "" if {} in security else scope
             found[f"{method.upper()} {path}"] = scope
     return found
 
@@ -107,6 +110,45 @@ async def test_probes_need_no_key(http, runtime, operation):
     await issued(runtime, "admin")
 
     assert (await ask(http, operation)).status_code == 200
+
+
+async def test_what_the_parts_are_is_for_who_may_see_the_system_and_others_learn_whether_it_is_ready(http, runtime):
+    whole = {"status": "ready", "ready": True, "parts": runtime.healthy.parts, "standby": False, "holder": ""}
+    assert (await ask(http, "GET /readyz")).json() == whole
+    may, narrow = await issued(runtime, "system:read"), await issued(runtime, *(SCOPES - including("system:read")))
+
+    assert (await ask(http, "GET /readyz", may)).json() == whole
+    for key in (None, "nonsense", "", narrow, may[:-1]):
+        told = await ask(http, "GET /readyz", key)
+        assert (told.status_code, told.json()) == (200, {"status": "ready"})
+    basic = await http.get("/readyz", headers={"Authorization": "Basic b3dsOmtleQ=="})
+    assert basic.json() == {"status": "ready"}
+
+    runtime.healthy = Health(ready=False, parts={"store": "the disk is full"}, holder="west")
+    told = await ask(http, "GET /readyz")
+    assert (told.status_code, told.json()) == (503, {"status": "not_ready"})
+    assert (await ask(http, "GET /readyz", may)).json()["parts"] == {"store": "the disk is full"}
+
+
+async def test_who_was_known_is_told_what_is_wrong_while_the_store_that_would_know_him_is_gone(
+    http, runtime, clock, monkeypatch
+):
+    may = await issued(runtime, "system:read")
+    assert "parts" in (await ask(http, "GET /readyz", may)).json()
+    await clock.advance(60)
+
+    async def gone(query):
+        raise StoreUnavailableError("gone")
+
+    monkeypatch.setattr(runtime.authenticator._store, "read", gone)
+
+    assert "parts" in (await ask(http, "GET /readyz", may)).json()
+    assert (await ask(http, "GET /readyz", await issued_elsewhere())).json() == {"status": "ready"}
+
+
+async def issued_elsewhere() -> str:
+    _, text, _ = make_key(lambda size: b"\2" * size)
+    return text
 
 
 async def test_without_keys_nobody_needs_one_and_one_that_is_none_is_refused_all_the_same(http, runtime):

@@ -11,6 +11,9 @@ import httpx
 import pytest
 import uvicorn
 
+from owlclaw_ray.access.keys import KeyRequest
+from owlclaw_ray.domain.access_key import KEY_VARIABLE
+from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.testing.in_process import in_process_runtime
@@ -100,6 +103,28 @@ async def test_doctor_says_of_a_store_that_was_moved_away_or_replaced_what_the_r
         assert f"process {os.getpid()}, which serves {url}, has it open, and reports: " in found[0].message
         assert f"{data_dir / 'owlclaw.db'} {said} while the runtime uses it" in found[0].message
         assert "damaged" not in found[0].message
+
+
+async def test_doctor_without_a_key_says_that_it_needs_one_to_know_what_is_wrong(tmp_path, monkeypatch):
+    write_definition(tmp_path / "agents" / "assistant", agent="model: scripted:echo\n")
+    (tmp_path / "owlclaw.yaml").write_text("data_dir: data\n")
+    async with in_process_runtime(agents_dir=tmp_path / "agents", data_dir=tmp_path / "data") as runtime:
+        key = (await runtime.keys.create(LOCAL, KeyRequest("ops", ("system:read",)))).text
+        async with listening(build_api(runtime, clock=SystemClock(), body_limit_bytes=100_000)) as url:
+            PidFile(os.getpid(), url, SystemClock().now()).write(tmp_path / "data")
+            (whole,) = await store_findings(tmp_path)
+            async with httpx.AsyncClient(headers={"Authorization": f"Bearer {key}"}) as operator:
+                assert "parts" in (await operator.get(f"{url}/readyz")).json()
+            (tmp_path / "data" / "owlclaw.db").rename(tmp_path / "elsewhere.db")
+            (stranger,) = await store_findings(tmp_path)
+            monkeypatch.setenv(KEY_VARIABLE, key)
+            (known,) = await store_findings(tmp_path)
+            (tmp_path / "elsewhere.db").rename(tmp_path / "data" / "owlclaw.db")
+
+    assert whole.level.value == "OK"
+    assert (stranger.level.value, known.level.value) == ("FAIL", "FAIL")
+    assert "not ready; what is wrong it says with OWLCLAW_API_KEY set" in stranger.message
+    assert "was deleted or moved away" in known.message
 
 
 async def test_doctor_takes_no_store_for_sound_whose_runtime_ceases_to_answer_meanwhile(api, tmp_path):

@@ -210,7 +210,13 @@ async def test_a_cluster_that_stands_by_is_ready_and_says_for_whom(http: httpx.A
     response = await http.get("/readyz")
 
     assert response.status_code == 200
-    assert response.json() == {"ready": True, "parts": {"store": "ok"}, "standby": True, "holder": "west"}
+    assert response.json() == {
+        "status": "ready",
+        "ready": True,
+        "parts": {"store": "ok"},
+        "standby": True,
+        "holder": "west",
+    }
 
 
 async def test_nodes_are_told_with_what_they_report_and_those_that_were_lost_without(http: httpx.AsyncClient):

@@ -19,6 +19,7 @@ from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.issuer import Issuer
 from owlclaw_ray.domain.permission import PermissionPolicy
 from owlclaw_ray.domain.principal import LOCAL, ROLES, PrincipalKind
+from owlclaw_ray.domain.schedule import Tick, TickOutcome
 from owlclaw_ray.ids import DEFAULT_TENANT, KeyId
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.store.queries import ApprovalFilter, RunFilter
@@ -45,9 +46,12 @@ class Office:
     http: httpx.AsyncClient
     burnt: list[str]
 
-    async def key(self, name: str) -> tuple[str, dict[str, str]]:
-        made = await self.runtime.keys.create(LOCAL, KeyRequest(name, ("developer",)))
+    async def key(self, name: str, **quotas: int) -> tuple[str, dict[str, str]]:
+        made = await self.runtime.keys.create(LOCAL, KeyRequest(name, ("developer",), **quotas))
         return f"key:{made.key.key_id}", {"Authorization": f"Bearer {made.text}"}
+
+    async def ticks(self, schedule_id: str) -> list[Tick]:
+        return [*await self.runtime.timetable.ticks(DEFAULT_TENANT, schedule_id, None, 9)]
 
     async def trigger(self, who: dict[str, str], agent: str = "watch", **body: object) -> str:
         answer = await self.http.post(f"/v1/agents/{agent}/triggers", json=body, headers=who)
@@ -260,6 +264,27 @@ async def test_who_made_a_schedule_asked_for_its_runs_and_so_did_who_had_an_agen
 
     fired = {each.trigger.submitters for each in runs if each.trigger.source}
     assert fired == {(ada,), (bob,), (ada, carol)}
+
+
+async def test_what_a_schedule_starts_counts_in_the_quota_of_the_key_that_made_it(open_office):
+    clock = ManualClock()
+    async with open_office(DONE, clock=clock) as office:
+        _, adas = await office.key("ada", starts_a_minute=1)
+        path, body = "/v1/agents/watch/schedules", {"focus": "look", "interval_seconds": 60}
+        made = (await office.http.post(path, json=body, headers=adas)).json()
+        await clock.advance(61)
+        await office.trigger(adas)
+        await office.runtime.schedule_firer.fire_all_due()
+        skipped = await office.ticks(made["schedule_id"])
+        await clock.advance(60)
+        await office.runtime.schedule_firer.fire_all_due()
+        refused = await office.http.post("/v1/agents/watch/triggers", json={}, headers=adas)
+        fired = await office.ticks(made["schedule_id"])
+
+    assert [each.outcome for each in skipped] == [TickOutcome.SKIPPED]
+    assert "the key has 1 start in this minute (starts_a_minute)" in skipped[0].reason
+    assert [each.outcome for each in fired] == [TickOutcome.FIRED, TickOutcome.SKIPPED]
+    assert (refused.status_code, refused.json()["of"]) == (429, "key")
 
 
 async def test_who_asked_for_a_run_asked_for_those_of_the_agents_that_it_starts_and_of_what_they_do_later(

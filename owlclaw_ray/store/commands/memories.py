@@ -15,6 +15,8 @@ class DocumentChange(Struct, frozen=True):
     document: str
     text: bytes
     appended: bool = False
+    memories: int = 0
+    """How many memories the document has then; how many more, if it is appended."""
 
 
 class ChangeMemories(Struct, frozen=True):

@@ -14,7 +14,7 @@ from owlclaw_ray.domain.quota import OPEN_RUNS, SUSPENDED, KeyQuota
 from owlclaw_ray.domain.run import Run, RunResult
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
 from owlclaw_ray.errors import QuotaReachedError
-from owlclaw_ray.ids import ActivationId, DeliveryId, RunId, TenantId
+from owlclaw_ray.ids import ActivationId, DeliveryId, KeyId, RunId, TenantId
 
 
 class IdempotencyClaim(Struct, frozen=True):
@@ -65,6 +65,8 @@ class SubmitRun(Struct, frozen=True):
     """Who is told of the end of the run that the trigger becomes, or joins."""
     quota: KeyQuota | None = None
     """Of the key that triggers, if it has one."""
+    counting_keys: tuple[KeyId, ...] = ()
+    """Keys for which the run counts, too, if they have quotas: those that asked for its schedule."""
 
 
 class ActivateAgent(Struct, frozen=True):

@@ -17,10 +17,10 @@ from sqlalchemy import Connection, Integer, Label, Select, bindparam, func, lite
 
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.journal import EntryKind
-from owlclaw_ray.domain.quota import Quotas, held_account, starts_account
+from owlclaw_ray.domain.quota import KeyQuota, Quotas, held_account, key_starts_account, starts_account
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tenant import TenantStatus
-from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
+from owlclaw_ray.ids import DEFAULT_TENANT, KeyId, TenantId
 from owlclaw_ray.store.commands import ClusterLease
 from owlclaw_ray.store.queries import LedgerChain
 from owlclaw_ray.store.sql.codec import agent_key, agent_of, dump, from_micros, load, optional_micros
@@ -224,7 +224,7 @@ class Loader:
         )
         age = (dialect.now - attempts.c.named_at).label("age")
         self._attempts = select(attempts.c.attempt, attempts.c.begun, age).where(among(attempts.c.attempt, "ids"))
-        self._terms = _terms(dialect)
+        self._terms, self._key_quotas = _terms(dialect), _key_quotas(dialect)
         self._reservations = reserved.where(among(budget_reservations.c.reservation_id, "ids"))
         self._reservations_of_runs = reserved.where(among(budget_reservations.c.run_id, "ids"))
 
@@ -249,6 +249,9 @@ class Loader:
         store.tenants = {each.tenant: each for each in map(TENANTS.fact, rows(self._tenants, needs.tenants))}
         store.access_keys = {each.key_id: each for each in map(KEYS.fact, rows(self._access_keys, needs.access_keys))}
         self._load_terms(connection, counted, store)
+        store.key_quotas = {
+            key_id: KeyQuota(key_id, starts) for key_id, starts in rows(self._key_quotas, needs.counting_keys)
+        }
         self._lock_agents(connection, needs, store, concerned)
         self._load_schedules(connection, needs, store)
         self._take_runs(store, rows(self._runs, needs.runs))
@@ -385,6 +388,9 @@ class Loader:
     def _need_accounts(self, needs: RowNeeds, store: WorkingSet) -> None:
         """Note the accounts of quotas that the batch may change, or that refuse something."""
         in_use = accounts_in_use(needs, store)
+        for key_id in store.key_quotas:
+            for minute in needs.counting_keys[key_id]:
+                needs.accounts[key_starts_account(KeyId(key_id), minute)] = optional_micros(minute.ends_at)
         for tenant, quotas in store.quotas.items():
             needs.accounts |= dict.fromkeys(held_account(name, TenantId(tenant)) for name in in_use.of(quotas))
             if quotas.starts_a_minute is not None:
@@ -436,6 +442,12 @@ def _terms(dialect: Dialect) -> Select[str, str, str]:
     unusual = (tenants.c.quotas != _WITHOUT_QUOTAS) | (tenants.c.status != TenantStatus.ACTIVE.value)
     found = select(tenants.c.tenant, tenants.c.status, tenants.c.quotas)
     return found.where(dialect.among(tenants.c.tenant, "ids"), unusual)
+
+
+def _key_quotas(dialect: Dialect) -> Select[str, int | None]:
+    """Return what reads the quotas of those keys that have one."""
+    found = select(access_keys.c.key_id, access_keys.c.starts_a_minute)
+    return found.where(dialect.among(access_keys.c.key_id, "ids"), access_keys.c.starts_a_minute.is_not(None))
 
 
 def _new_agent(key: str, at: int) -> dict[str, Any]:

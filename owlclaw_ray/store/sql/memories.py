@@ -6,13 +6,13 @@ import msgspec
 from sqlalchemy import Connection, and_, or_, select
 
 from owlclaw_ray.domain.memory import StoredDocument
-from owlclaw_ray.domain.quota import MEMORY_BYTES
+from owlclaw_ray.domain.quota import MEMORIES, MEMORY_BYTES
 from owlclaw_ray.store.commands import ChangeMemories, MemoriesChanged, MemoriesStored, QuotaReached
 from owlclaw_ray.store.queries import AgentMemory, DocumentText, MemoryOfAgent
 from owlclaw_ray.store.sql.codec import agent_key
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.queries import reads
-from owlclaw_ray.store.sql.quotas import bytes_of, count, documents_of, reached
+from owlclaw_ray.store.sql.quotas import bytes_of, count, documents_of, memories_of, reached
 from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.schema import memories, memory_parts
 from owlclaw_ray.store.sql.working_set import MemoryRow, WorkingSet
@@ -36,13 +36,26 @@ def change_memories(store: WorkingSet, command: ChangeMemories) -> MemoriesStore
     stored = dict(documents)
     for change in command.changes:
         before = documents.get(change.document)
-        begun, size = (before.begun, before.size) if change.appended and before is not None else (version, 0)
-        documents[change.document] = StoredDocument(begun, version, size + len(change.text), command.at)
-    more, tenant = bytes_of(documents) - bytes_of(stored), command.agent.tenant
-    refused = reached(store, tenant, MEMORY_BYTES, more) if more > 0 else None
-    if refused is not None:
-        return refused
-    count(store, tenant, MEMORY_BYTES, more)
+        if before is None or not change.appended:
+            before = StoredDocument(version, version, 0, command.at, memories=0)
+        documents[change.document] = StoredDocument(
+            before.begun,
+            version,
+            before.size + len(change.text),
+            command.at,
+            None if before.memories is None else before.memories + change.memories,
+        )
+    tenant = command.agent.tenant
+    more = {
+        MEMORIES: memories_of(documents) - memories_of(stored),
+        MEMORY_BYTES: bytes_of(documents) - bytes_of(stored),
+    }
+    for quota, number in more.items():
+        refused = reached(store, tenant, quota, number) if number > 0 else None
+        if refused is not None:
+            return refused
+    for quota, number in more.items():
+        count(store, tenant, quota, number)
     for change in command.changes:
         begun = documents[change.document].begun
         store.add_memory_part(key, change.document, version, change.text, replaces=begun == version)

@@ -7,10 +7,12 @@ changes what is counted shares with others, and whoever changes the tenant has a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from sqlalchemy import Connection, Select, bindparam, exists, func, literal_column, select
 
 from owlclaw_ray.domain.agent import AgentRef
@@ -19,6 +21,7 @@ from owlclaw_ray.domain.quota import (
     AGENTS,
     ARTIFACT_BYTES,
     HELD,
+    MEMORIES,
     MEMORY_BYTES,
     NO_QUOTAS,
     OPEN_RUNS,
@@ -44,6 +47,7 @@ from owlclaw_ray.store.sql.schema import (
     budgets,
     executed_run,
     memories,
+    memory_parts,
     open_schedule,
     runs,
     schedules,
@@ -51,6 +55,8 @@ from owlclaw_ray.store.sql.schema import (
 )
 from owlclaw_ray.store.sql.working_set import EPOCH_AFTER_WAIT, RunRow, WorkingSet
 
+_HEADING = re.compile(rb"^## ", re.MULTILINE)
+"""Begins an entry of a memory document."""
 _NUMBERS: dict[str, Select[int]] = {
     OPEN_RUNS: select(func.count()).select_from(runs).where(runs.c.tenant == bindparam("tenant"), active_run),
     RUNNING_RUNS: select(func.count()).select_from(runs).where(runs.c.tenant == bindparam("tenant"), executed_run),
@@ -109,7 +115,7 @@ class AccountsInUse(Struct, frozen=True):
     def of(self, quotas: Quotas) -> list[str]:
         """Return the quotas of HELD that a tenant has and the batch may change the accounts of."""
         changed = {OPEN_RUNS: self.ends, RUNNING_RUNS: self.executions, AGENTS: self.agents, SCHEDULES: self.schedules}
-        changed |= {MEMORY_BYTES: self.memories, ARTIFACT_BYTES: self.artifacts}
+        changed |= {MEMORIES: self.memories, MEMORY_BYTES: self.memories, ARTIFACT_BYTES: self.artifacts}
         return [name for name in quotas.given if changed.get(name)]
 
 
@@ -209,10 +215,34 @@ def count_schedule(store: WorkingSet, schedule: Schedule, more: int) -> None:
 
 
 def _number_of(connection: Connection, quota: str, asked: dict[str, str]) -> int:
-    if quota == MEMORY_BYTES:
-        found = select(memories.c.documents).where(memories.c.agent >= asked["first"], memories.c.agent < asked["end"])
-        return sum(bytes_of(documents_of(text)) for text in connection.execute(found).scalars())
+    if quota in {MEMORIES, MEMORY_BYTES}:
+        found = select(memories.c.agent, memories.c.documents).where(
+            memories.c.agent >= asked["first"], memories.c.agent < asked["end"]
+        )
+        kept = {agent: documents_of(text) for agent, text in connection.execute(found)}
+        if quota == MEMORY_BYTES:
+            return sum(map(bytes_of, kept.values()))
+        return sum(memories_of(_counted(connection, agent, each)) for agent, each in kept.items())
     return int(connection.execute(_NUMBERS[quota], asked).scalar_one())
+
+
+def _counted(
+    connection: Connection, agent: str, documents: Mapping[str, StoredDocument]
+) -> Mapping[str, StoredDocument]:
+    """Return the documents of an agent with the numbers of their memories: those that nobody has counted have as many as headings, and
+    this is noted.
+    """
+    found = dict(documents)
+    for name, document in documents.items():
+        if document.memories is None:
+            parts = select(memory_parts.c.content).where(memory_parts.c.agent == agent, memory_parts.c.document == name)
+            texts = connection.execute(parts.order_by(memory_parts.c.version)).scalars()
+            headings = len(_HEADING.findall(b"".join(texts)))
+            found[name] = replace(document, memories=0 if name == ACKNOWLEDGED else headings)
+    if found != documents:
+        text = msgspec.json.encode(found).decode()
+        connection.execute(memories.update().where(memories.c.agent == agent).values(documents=text))
+    return found
 
 
 def documents_of(text: str) -> dict[str, StoredDocument]:
@@ -223,6 +253,11 @@ def documents_of(text: str) -> dict[str, StoredDocument]:
 def bytes_of(documents: Mapping[str, StoredDocument]) -> int:
     """Return how much of the documents of a memory counts."""
     return sum(each.size for name, each in documents.items() if name != ACKNOWLEDGED)
+
+
+def memories_of(documents: Mapping[str, StoredDocument]) -> int:
+    """Return how many memories an agent has, as far as they were counted."""
+    return sum(each.memories or 0 for name, each in documents.items() if name != ACKNOWLEDGED)
 
 
 def count_anew(connection: Connection, dialect: Dialect, tenant: Tenant) -> None:

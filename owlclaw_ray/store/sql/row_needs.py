@@ -41,6 +41,8 @@ class RowNeeds(Struct):
     submissions: int = 0
     starts: dict[str, set[BudgetWindow]] = field(default_factory=dict)
     """Tenants of which runs are submitted, and the minutes in which."""
+    counting_keys: dict[str, set[BudgetWindow]] = field(default_factory=dict)
+    """Keys for which runs count that they did not trigger themselves, and the minutes in which."""
     counts: set[str] = field(default_factory=set)
     """Agents of whose tenants something begins, is made or ends that quotas may count."""
     claims_agents: bool = False

@@ -16,6 +16,7 @@ from owlclaw_ray.domain.quota import (
     OPEN_RUNS,
     STARTS_A_MINUTE,
     SUSPENDED,
+    KeyQuota,
     key_starts_account,
     starts_account,
 )
@@ -66,6 +67,8 @@ def need_submission(needs: RowNeeds, command: SubmitRun) -> None:
     if command.quota is not None:
         minute = minute_of(command.at)
         needs.accounts[key_starts_account(command.quota.key_id, minute)] = optional_micros(minute.ends_at)
+    for key_id in command.counting_keys:
+        needs.counting_keys.setdefault(key_id, set()).add(minute_of(command.at))
     if command.idempotency is not None:
         needs.keys.add(tenant_key(command.agent.tenant, command.idempotency.key))
     if command.queue_limit is not None:
@@ -111,8 +114,8 @@ def _reached(store: WorkingSet, command: SubmitRun) -> QuotaReached | None:
     tenant = command.agent.tenant
     if tenant in store.suspended:
         return QuotaReached(SUSPENDED, 0)
-    quotas, of_key = store.quotas.get(tenant, NO_QUOTAS), command.quota
-    if quotas == NO_QUOTAS and of_key is None:
+    quotas, of_keys = store.quotas.get(tenant, NO_QUOTAS), _key_quotas(store, command)
+    if quotas == NO_QUOTAS and not of_keys:
         return None
     minute = minute_of(command.at)
     held = no_room_for(store, agent_key(command.agent)) or reached(store, tenant, OPEN_RUNS)
@@ -121,24 +124,31 @@ def _reached(store: WorkingSet, command: SubmitRun) -> QuotaReached | None:
     starts = quotas.starts_a_minute
     if starts is not None and store.accounts[starts_account(tenant, minute)].used >= starts:
         return QuotaReached(STARTS_A_MINUTE, starts, minute.ends_at)
-    if of_key is not None and store.accounts[key_starts_account(of_key.key_id, minute)].used >= of_key.starts_a_minute:
-        return QuotaReached(STARTS_A_MINUTE, of_key.starts_a_minute, minute.ends_at, of_key=True)
+    for of_key in of_keys:
+        if store.accounts[key_starts_account(of_key.key_id, minute)].used >= of_key.starts_a_minute:
+            return QuotaReached(STARTS_A_MINUTE, of_key.starts_a_minute, minute.ends_at, of_key=True)
     return None
+
+
+def _key_quotas(store: WorkingSet, command: SubmitRun) -> list[KeyQuota]:
+    """Return the quotas of the keys for which the run counts."""
+    asked = [store.key_quotas[key_id] for key_id in command.counting_keys if key_id in store.key_quotas]
+    return asked if command.quota is None else [command.quota, *asked]
 
 
 def _count(store: WorkingSet, command: SubmitRun) -> None:
     """Count a new run for the quotas that there are."""
     tenant, at = command.agent.tenant, to_micros(command.at)
-    quotas = store.quotas.get(tenant, NO_QUOTAS)
-    if quotas == NO_QUOTAS and command.quota is None:
+    quotas, of_keys = store.quotas.get(tenant, NO_QUOTAS), _key_quotas(store, command)
+    if quotas == NO_QUOTAS and not of_keys:
         return
     store.reserved_at, minute = max(at, store.reserved_at), minute_of(command.at)
     keep(store, agent_key(command.agent))
     count(store, tenant, OPEN_RUNS, 1)
     if quotas.starts_a_minute is not None:
         store.charge({starts_account(tenant, minute): 1})
-    if command.quota is not None:
-        store.charge({key_starts_account(command.quota.key_id, minute): 1})
+    for of_key in of_keys:
+        store.charge({key_starts_account(of_key.key_id, minute): 1})
 
 
 def _answered_before(store: WorkingSet, command: SubmitRun) -> RunAccepted | IdempotencyConflict | None:

@@ -23,7 +23,7 @@ from owlclaw_ray.domain.approval import Approval, ApprovalStatus
 from owlclaw_ray.domain.callback import Callback, CallbackStatus, callback_id_of
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import LedgerRecord
-from owlclaw_ray.domain.quota import Quotas
+from owlclaw_ray.domain.quota import KeyQuota, Quotas
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, Tick
 from owlclaw_ray.domain.task import Task
@@ -316,6 +316,8 @@ class WorkingSet(Struct):
     """The ends of the ledger chains of those tenants."""
     quotas: dict[str, Quotas] = field(default_factory=dict)
     """Of the tenants whose agents commands begin, make or end something of, those that have any."""
+    key_quotas: dict[str, KeyQuota] = field(default_factory=dict)
+    """Of the keys for which runs count that they did not trigger themselves, those that have any."""
     freed: set[TenantId] = field(default_factory=set)
     """Tenants with a quota of running runs of which a run is not executed any more."""
     new_agents: set[str] = field(default_factory=set)
