@@ -14,12 +14,22 @@ from owlclaw_ray.ledger.redaction import Redactor, TenantRedactors
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import Command, Outcome
 from owlclaw_ray.store.queries import Query
-from owlclaw_ray.store.sql import access, artifacts, memories, queries, row_security, run_ends, secrets, tenant_rows
+from owlclaw_ray.store.sql import (
+    access,
+    artifacts,
+    memories,
+    queries,
+    row_security,
+    run_ends,
+    secrets,
+    tenant_rows,
+    usage,
+)
 from owlclaw_ray.store.sql.batch import Applier
 from owlclaw_ray.store.sql.databases import Database
 from owlclaw_ray.store.sql.failures import FAILURES, FailureAction, explain, failure_of
 
-_ANSWERED_IN = (access, artifacts, memories, queries, row_security, run_ends, secrets, tenant_rows)
+_ANSWERED_IN = (access, artifacts, memories, queries, row_security, run_ends, secrets, tenant_rows, usage)
 """The modules that register the answers to queries, see queries.reads."""
 _RACES = 5
 _WRITABLE_SECONDS = 1.0
