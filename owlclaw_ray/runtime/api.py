@@ -26,6 +26,7 @@ from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.score import Judgement, Score, score_of
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
+from owlclaw_ray.domain.usage import RunBucket, ToolBucket
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.errors import (
     AlreadyDecidedError,
@@ -77,6 +78,7 @@ from owlclaw_ray.store.queries import (
     RunProgress,
     ScheduleById,
 )
+from owlclaw_ray.store.usage import RunUsage, ToolUsage
 from owlclaw_ray.telemetry.metrics.api import MetricFamily, Metrics
 from owlclaw_ray.tools.arguments import argument_problems
 from owlclaw_ray.tools.artifact_home import ArtifactHome, ArtifactReader
@@ -283,6 +285,14 @@ class Runtime:
 
     async def runs(self, where: RunFilter) -> Sequence[Run]:
         """Return the runs that match, newest first."""
+        return await self._store.read(where)
+
+    async def run_usage(self, where: RunUsage) -> Sequence[RunBucket]:
+        """Return what runs came to, as far as any ended: by time, and at one time what cost most first."""
+        return await self._store.read(where)
+
+    async def tool_usage(self, where: ToolUsage) -> Sequence[ToolBucket]:
+        """Return what calls of tools came to: by time, and at one time what took most time first."""
         return await self._store.read(where)
 
     def follow(self, tenant: TenantId, run_id: RunId, after: int = 0) -> AbstractAsyncContextManager[RunFollower]:

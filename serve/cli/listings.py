@@ -21,3 +21,11 @@ def status_of(text: str, statuses: Any) -> Any:
     if text in known:
         return text
     raise typer.BadParameter(f"{text!r} is none of {', '.join(known)}, {ALL}", param_hint="--status")
+
+
+def one_of(text: str, choices: Any, option: str) -> Any:
+    """Return the text, if it is one of a Literal of `owlclaw_ray.wire`."""
+    known = get_args(choices)
+    if text not in known:
+        raise typer.BadParameter(f"{text!r} is none of {', '.join(known)}", param_hint=option)
+    return text

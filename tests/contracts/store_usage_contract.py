@@ -178,13 +178,11 @@ class UsageContract:
 
     async def test_what_cannot_be_a_number_of_one_run_keeps_no_run_from_ending(self, store: Store) -> None:
         await store.apply([activation("act_1")])
-        for number, usage in enumerate(
-            (Usage(10**30, -1, 0, float("inf")), Usage(0, 0, 0, float("nan")), Usage(cost=-1.0))
-        ):
+        for number, usage in enumerate((Usage(2**62, -1, 0, 1e300), Usage(2**62, 0, 0, 1e300), Usage(cost=-1.0))):
             await ran(store, f"run_{number}", end=RunResult(RunStatus.COMPLETED, usage=usage))
 
         (bucket,) = await store.read(used())
-        assert (bucket.counts.completed, bucket.counts.cost, bucket.counts.completion_tokens) == (3, 10**15, 0)
+        assert (bucket.counts.completed, bucket.counts.cost, bucket.counts.completion_tokens) == (3, 2 * 10**15, 0)
 
     async def test_calls_are_counted_by_tool_with_their_failures_and_how_long_they_took(self, store: Store) -> None:
         await store.apply([submission("run_1"), activation("act_1")])
