@@ -18,6 +18,7 @@ from console.run import RunPages
 from console.runs import RunsPages
 from console.sign_in import SignInPages
 from console.text import bytes_of
+from console.usage import UsagePages
 from console.visits import Visit, form_token
 from owlclaw_ray.domain.json import JsonObject
 from serve.problems import PROBLEM_JSON
@@ -44,7 +45,7 @@ class Console:
         self._sessions = surroundings.runtime
         self._pages = [
             kind(surroundings, self._templates)
-            for kind in (SignInPages, RunsPages, RunPages, AgentPages, ApprovalPages)
+            for kind in (SignInPages, RunsPages, RunPages, AgentPages, UsagePages, ApprovalPages)
         ]
 
     def router(self) -> APIRouter:
