@@ -119,14 +119,13 @@ def _read_run_usage(connection: Connection, query: RunUsage) -> Sequence[RunBuck
     keys = [column for column in columns.get(query.by, ()) if column is not None]
     found = _summed(table, query, keys, _OF_RUNS, table.c.cost)
     if query.agents:
-        found = found.where(table.c.agent.in_([agent_key(each) for each in query.agents]))
-    if of_agents:
-        assert query.grain in {Grain.DAY, Grain.TOTAL}, query
-        if query.agents:
-            # As a list of days, not as a span: then the key of the table finds each of them, and not all agents of the span.
-            days = range(to_micros(query.since), to_micros(query.until), _DAY)
-            found = found.where(table.c.begins_at.in_([day - day % _DAY for day in days]))
+        # Days as a list, not as a span: then the table's key finds the rows of these agents, and not those of all in the span.
+        days = range(-(-to_micros(query.since) // _DAY) * _DAY, to_micros(query.until), _DAY)
+        keys_ = [agent_key(each) for each in query.agents]
+        found = found.where(table.c.begins_at.in_(days), table.c.agent.in_(keys_))
     else:
+        found = found.where(table.c.begins_at >= to_micros(query.since), table.c.begins_at < to_micros(query.until))
+    if not of_agents:
         step = _MINUTE if query.grain is Grain.MINUTE else _HOUR
         found = found.where(table.c.seconds == step // 1_000_000)
     buckets = []
@@ -147,6 +146,7 @@ def _read_run_usage(connection: Connection, query: RunUsage) -> Sequence[RunBuck
 def _read_tool_usage(connection: Connection, query: ToolUsage) -> Sequence[ToolBucket]:
     table = usage_of_tools
     found = _summed(table, query, [table.c.tool], _OF_CALLS, table.c.running_ms)
+    found = found.where(table.c.begins_at >= to_micros(query.since), table.c.begins_at < to_micros(query.until))
     return [
         ToolBucket(ToolCounts(*map(int, row)), tool, None if begins_at is None else from_micros(begins_at))
         for begins_at, tool, *row in connection.execute(found)
@@ -162,11 +162,7 @@ def _summed(
     if query.grain is not Grain.TOTAL:
         begins_at = table.c.begins_at - table.c.begins_at % literal_column(str(_STEPS[query.grain]))
         grouped.insert(0, begins_at)
-    found = select(begins_at.label("time"), *keys, *_sums(table, counts)).where(
-        table.c.tenant == query.tenant,
-        table.c.begins_at >= to_micros(query.since),
-        table.c.begins_at < to_micros(query.until),
-    )
+    found = select(begins_at.label("time"), *keys, *_sums(table, counts)).where(table.c.tenant == query.tenant)
     order = [*grouped[: len(grouped) - len(keys)], func.sum(largest).desc(), *keys]
     if grouped:
         return found.group_by(*grouped).order_by(*order).limit(query.limit)

@@ -188,10 +188,6 @@ async def test_queries_read_no_whole_tables(sqlite_store):
         await sqlite_store.read(TicksOfSchedule(ScheduleId("sch_1"), NOW))
         for where in ({}, {"agent": AGENT}, {"run_id": RunId("run_0")}, {"kind": LedgerKind.RUN}):
             await sqlite_store.read(LedgerFilter(AGENT.tenant, **where))
-        span = (AGENT.tenant, NOW - timedelta(days=2), NOW)
-        for grain in (Grain.MINUTE, Grain.HOUR):
-            await sqlite_store.read(RunUsage(*span, grain))
-        await sqlite_store.read(RunUsage(*span, Grain.DAY, agents=(AGENT,)))
 
     plans = await plans_of(sqlite_store, seen)
 
