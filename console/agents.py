@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from console.charts import cost_chart, last, runs_chart
 from console.jinja import segment
 from console.pages import FRAGMENT, Pages, page, see
 from console.runs import begun
 from console.text import visible
 from console.visits import SentForm, read_form
 from owlclaw_ray import wire
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.budget import NANO
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.skill import Skill
-from owlclaw_ray.errors import DefinitionError, MemoryChangedError, NotFoundError, Problem
+from owlclaw_ray.domain.usage import Grain, RunBucket, UsageBy
+from owlclaw_ray.errors import DefinitionError, MemoryChangedError, NotFoundError, Problem, UnknownAgentError
 from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.runtime.api import AgentView
 from owlclaw_ray.store.queries import RunFilter, ScheduleFilter
+from owlclaw_ray.store.usage import RunUsage
 from serve.errors import InvalidRequestError, MalformedJsonError
 from serve.parameters import actor_of, agent_of, principal_of, tenant_of
 from serve.request_bodies import checked, read_json
@@ -31,6 +37,7 @@ from serve.trigger_request import request_of, trigger_of
 
 PAGE = 100
 _RECENT = 10
+_DAYS = 30
 _MEMORIES = 50
 _FOUND = 20
 _LONGEST_QUERY = 1_000
@@ -41,22 +48,50 @@ class AgentPages(Pages):
 
     place: ClassVar[str] = "agents"
 
-    @page("GET /console/agents", "agents:read", "after", FRAGMENT)
+    @page("GET /console/agents", "agents:read", "after", "sort", FRAGMENT)
     async def console_agents(self, request: Request) -> Response:
         """Show a page of all agents."""
-        after = request.query_params.get("after", "")
+        after, sort = request.query_params.get("after", ""), request.query_params.get("sort", "")
         if "\0" in after:
             raise InvalidRequestError([Problem("query after", "is no agent", "leave it out")])
-        found = await self._runtime.agents(tenant_of(request), after, PAGE + 1)
-        sees = principal_of(request).sees
+        principal, following = principal_of(request), None
+        if sort not in {"", "cost"}:
+            raise InvalidRequestError([Problem("query sort", f"is {sort!r}", "cost, or leave it out")])
+        if sort:
+            principal.require("runs:read")
+            costs = await self._costs(request, ())
+            agents = [await self._view(ref) for ref in costs if principal.sees(ref)]
+        else:
+            found = await self._runtime.agents(tenant_of(request), after, PAGE + 1)
+            agents = [each for each in found[:PAGE] if principal.sees(each.agent)]
+            following = found[PAGE - 1].agent.agent_id if len(found) > PAGE else None
+            costs = await self._costs(request, [each.agent for each in agents]) if agents else {}
         return await self.shown(
             request,
             "agents.html",
             "rows",
-            agents=[each for each in found[:PAGE] if sees(each.agent)],
+            agents=agents,
+            costs=costs,
+            sort=sort,
             after=after,
-            following=found[PAGE - 1].agent.agent_id if len(found) > PAGE else None,
+            following=following,
         )
+
+    async def _costs(self, request: Request, agents: Sequence[AgentRef]) -> Mapping[AgentRef, float]:
+        """Return what runs of these agents, or of those that cost most, have cost today, in US dollars and that order."""
+        if not principal_of(request).may("runs:read"):
+            return {}
+        since, until = last(self._now(), Grain.DAY, 1)
+        where = RunUsage(tenant_of(request), since, until, by=UsageBy.AGENT, agents=tuple(agents), limit=PAGE)
+        found = await self._runtime.run_usage(where)
+        return {each.agent: each.counts.cost / NANO for each in found if each.agent is not None}
+
+    async def _view(self, agent: AgentRef) -> AgentView:
+        """Return an agent that has run, be its definition gone."""
+        try:
+            return await self._runtime.agent(agent)
+        except UnknownAgentError as error:
+            return AgentView(agent, None, model="", scripted=False, isolation="", warnings=(), problem=str(error))
 
     @page("GET /console/agents/{agent}", "agents:read", FRAGMENT)
     async def console_agent(self, request: Request) -> Response:
@@ -64,8 +99,11 @@ class AgentPages(Pages):
         principal = principal_of(request)
         ref = agent_of(request, request.path_params["agent"])
         runs: Sequence[Run] = ()
+        days: Sequence[RunBucket] = ()
+        since, until = last(self._now(), Grain.DAY, _DAYS)
         if principal.may("runs:read"):
             runs = await self._runtime.runs(RunFilter(ref.tenant, ref, None, None, _RECENT, payloads=False))
+            days = await self._runtime.run_usage(RunUsage(ref.tenant, since, until, Grain.DAY, agents=(ref,)))
         schedules: Sequence[Schedule] = ()
         if principal.may("schedules:read"):
             schedules = await self._runtime.timetable.schedules(ScheduleFilter(ref.tenant, ref, limit=PAGE))
@@ -84,6 +122,10 @@ class AgentPages(Pages):
             agent=ref.agent_id,
             record=view.record,
             runs=runs,
+            drawn=[
+                runs_chart("Runs by day", days, since, until, Grain.DAY),
+                cost_chart("Cost by day", days, since, until, Grain.DAY),
+            ],
             schedules=schedules,
             skills=skills,
             stats=await self._runtime.memory.stats(ref) if principal.may("memories:read") else None,

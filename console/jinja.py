@@ -37,6 +37,7 @@ def _environment() -> Environment:
     }
     environment.globals |= {"address": address, "query": query}
     environment.globals["parts"] = environment.get_template("_parts.html").module  # blocks alone see no imports
+    environment.globals["charts"] = environment.get_template("_charts.html").module
     environment.globals["calls"] = environment.get_template("_approval.html").module
     return environment
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import ClassVar, TypeVar
 
 from msgspec import Struct
@@ -37,6 +38,7 @@ class _NavigationPlace(Struct, frozen=True):
 PLACES = (
     _NavigationPlace("runs", "Runs", "runs:read"),
     _NavigationPlace("agents", "Agents", "agents:read"),
+    _NavigationPlace("usage", "Usage", "runs:read"),
     _NavigationPlace("approvals", "Approvals", "approvals:read"),
 )
 
@@ -81,6 +83,9 @@ class Pages(Resource):
         if not visit.session and not visit.visitor:
             visit.set(response, "visit", secret)
         return response
+
+    def _now(self) -> datetime:
+        return self._surroundings.clock.now()
 
     async def _pending(self, request: Request, principal: Principal) -> str:
         """Return how many calls wait for a person, for the badge of every page; empty for none, and where nobody may know."""

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from console.charts import Chart, last, runs_chart
 from console.jinja import query
 from console.pages import FRAGMENT, PREFIX, Pages, page, see
 from console.run_filter import FIELDS, OPEN, RunsFilter
@@ -20,10 +21,12 @@ from console.visits import read_form
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.trigger import ENQUEUED, Trigger, TriggerKind
+from owlclaw_ray.domain.usage import Grain
 from owlclaw_ray.errors import NotFoundError, OwlClawError, Problem
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.runtime.api import Runtime, TriggerRequest
 from owlclaw_ray.store.commands import RunAccepted
+from owlclaw_ray.store.usage import RunUsage
 from serve.errors import InvalidRequestError
 from serve.parameters import check_owner, principal_of, tenant_of
 from serve.trigger_request import request_of
@@ -31,6 +34,7 @@ from serve.trigger_request import request_of
 PAGE = 50
 _MOST_NEWS = 50
 _MOST_AT_ONCE = 50
+_MINUTES = 120
 _DID = re.compile(r"(cancel|rerun)-(\d{1,9})(?:-(\d{1,9}))?")
 _SEQ = re.compile(r"[1-9]\d{0,17}")
 
@@ -58,7 +62,8 @@ class RunsPages(Pages):
         asked = request.query_params
         chosen = RunsFilter.of(asked)
         narrowed = bool(principal_of(request).patterns) and not chosen.agent
-        found = RunList(()) if narrowed else await self._found(request, chosen)
+        drawn = asked.get(FRAGMENT) == "chart"
+        found = RunList(()) if narrowed or drawn else await self._found(request, chosen)
         did = _DID.fullmatch(asked.get("did", ""))
         upto = asked.get("upto", "") or (found.runs[0].run_id if found.runs else "")
         is_part = asked.get(FRAGMENT) == "rows"
@@ -66,7 +71,9 @@ class RunsPages(Pages):
             request,
             "runs.html",
             "rows",
+            "chart",
             found=found,
+            minutes=await self._minutes(request) if not narrowed and not chosen else None,
             narrowed=narrowed,
             chosen=chosen,
             before=asked.get("before", ""),
@@ -77,6 +84,14 @@ class RunsPages(Pages):
             agents=() if is_part else await self._agents(request),
             here=f"{PREFIX}/runs{chosen.address()}",
         )
+
+    async def _minutes(self, request: Request) -> Chart | None:
+        """Return how many runs ended how in the last minutes; the list alone is asked for more often, and without them."""
+        if request.query_params.get(FRAGMENT) == "rows":
+            return None
+        since, until = last(self._now(), Grain.MINUTE, _MINUTES)
+        buckets = await self._runtime.run_usage(RunUsage(tenant_of(request), since, until, Grain.MINUTE))
+        return runs_chart("Runs by minute in which they ended", buckets, since, until, Grain.MINUTE)
 
     async def _found(self, request: Request, chosen: RunsFilter) -> RunList:
         before, upto = await self._seq_of(request, "before"), None

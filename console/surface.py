@@ -19,6 +19,7 @@ from console.run import RunPages
 from console.runs import RunsPages
 from console.sign_in import SignInPages
 from console.text import bytes_of
+from console.usage import UsagePages
 from console.visits import Visit, form_token
 from owlclaw_ray.domain.issuer import Credential
 from owlclaw_ray.domain.json import JsonObject
@@ -46,7 +47,7 @@ class Console:
         self._sessions = surroundings.runtime
         self._pages = [
             kind(surroundings, self._templates)
-            for kind in (SignInPages, RunsPages, MatchingPages, RunPages, AgentPages, ApprovalPages)
+            for kind in (SignInPages, RunsPages, MatchingPages, RunPages, AgentPages, UsagePages, ApprovalPages)
         ]
 
     def router(self) -> APIRouter:

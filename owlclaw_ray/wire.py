@@ -77,6 +77,8 @@ ScheduleKind: TypeAlias = Literal["once", "interval", "cron", "heartbeat"]
 ScheduleStatus: TypeAlias = Literal["active", "paused", "done", "cancelled"]
 OverlapPolicy: TypeAlias = Literal["buffer_one", "skip", "enqueue", "cancel_previous"]
 TickOutcome: TypeAlias = Literal["fired", "caught_up", "skipped"]
+Grain: TypeAlias = Literal["minute", "hour", "day", "total"]
+UsageBy: TypeAlias = Literal["none", "agent", "definition", "tool"]
 
 
 NO_NUL = r"^[^\u0000]*$"
@@ -333,6 +335,77 @@ class Runs(TypedDict):
     runs: list[Run]
     next_before: str | None
     searched_to: str | None
+
+
+class RunOutcomes(TypedDict):
+    """How many runs ended how."""
+
+    completed: int
+    failed: int
+    timeout: int
+    terminated: int
+    cancelled: int
+    skipped: int
+
+
+class UsageOfRuns(TypedDict):
+    """Runs that ended in the time that begins at `begins_at` (null: in all of the time that was asked for), and what they used.
+
+    `agent`, `definition`: whose, where that is counted apart. `cost`: US dollars. `queued_ms`: from acceptance to the beginning.
+    `running_ms`: from there to the end, waits for people and other runs included.
+    """
+
+    begins_at: str | None
+    agent: str | None
+    definition: str | None
+    runs: int
+    outcomes: RunOutcomes
+    cost: float
+    tokens: Tokens
+    queued_ms: int
+    running_ms: int
+
+
+class CallDurations(TypedDict):
+    """How many calls took how long: up to 100 ms, longer and up to a second, and so on; `longer`: more than 60 seconds."""
+
+    within_100ms: int
+    within_1s: int
+    within_10s: int
+    within_60s: int
+    longer: int
+
+
+class UsageOfTool(TypedDict):
+    """Calls of a tool that ended in the time that begins at `begins_at` (null: in all of the time that was asked for).
+
+    Calls that were refused before the tool ran are not among them. `p95_ms`: 95 of 100 calls took no longer; it is the end of a class
+    of `durations`, or the longest call.
+    """
+
+    begins_at: str | None
+    tool: str
+    calls: int
+    failures: int
+    running_ms: int
+    mean_ms: float
+    p95_ms: int
+    longest_ms: int
+    durations: CallDurations
+
+
+class UsageReport(TypedDict):
+    """What was counted, by time, and at one time what cost most, or took most time, first. `since`, `until`: the whole hours, days or
+    minutes that were asked for. `complete`: whether nothing was left out for `limit`. `runs` is empty with `by=tool`, `tools` without.
+    """
+
+    since: str
+    until: str
+    grain: Grain
+    by: UsageBy
+    complete: bool
+    runs: list[UsageOfRuns]
+    tools: list[UsageOfTool]
 
 
 class Agent(TypedDict):

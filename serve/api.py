@@ -46,6 +46,7 @@ from serve.streams import STREAMS, OpenRequestLimit
 from serve.surfaces import SurfaceFactory, Surroundings
 from serve.tenants import TenantRoutes
 from serve.triggers import TriggerRoutes
+from serve.usage import UsageRoutes
 from serve.webhooks import WebhookRoutes
 
 KEEP_ALIVE_SECONDS = 50.0
@@ -130,6 +131,7 @@ def build_api(
         WebhookRoutes(runtime),
         CallbackRoutes(runtime),
         RunRoutes(runtime, places, keep_alive_seconds),
+        UsageRoutes(runtime, clock),
         AgentRoutes(runtime),
         MemoryRoutes(runtime),
         ScheduleRoutes(runtime),

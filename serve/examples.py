@@ -232,6 +232,24 @@ _SAID: Mapping[Any, JsonObject] = {
         ],
         "lease": {"cluster": "session_2026-11-03@10.0.0.4:6379", "held": True, "generation": 3, "others": []},
     },
+    wire.UsageReport: {
+        "since": "2026-11-03T00:00:00.000Z",
+        "until": "2026-11-04T00:00:00.000Z",
+        "grain": "total",
+        "by": "agent",
+        "complete": True,
+        "runs": [
+            {
+                "definition": "assistant",
+                "runs": 12,
+                "outcomes": {"completed": 11, "failed": 1},
+                "cost": 0.0252,
+                "tokens": {"prompt": 10800, "completion": 720, "cached": 6144},
+                "queued_ms": 240,
+                "running_ms": 14760,
+            }
+        ],
+    },
     wire.Ledger: {
         "records": [
             {

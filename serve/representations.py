@@ -24,6 +24,7 @@ from owlclaw_ray.domain.access_key import AccessKey
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.approval import Allowance, Approval
 from owlclaw_ray.domain.artifact import StoredArtifact
+from owlclaw_ray.domain.budget import NANO
 from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.journal import JournalEntry
 from owlclaw_ray.domain.json import JsonText, JsonValue
@@ -40,6 +41,7 @@ from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.domain.tool import Permission
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.domain.usage import RunBucket, RunCounts, ToolBucket, ToolCounts
 from owlclaw_ray.domain.webhook import Delivery, WebhookSource
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import RunId, TenantId
@@ -247,6 +249,23 @@ record_body = Representation(
     "record",
     agent="record.agent_id",
     at=lambda chained: exact_moment(chained.record.at),
+)
+_outcomes = Representation(wire.RunOutcomes, RunCounts)
+_used_tokens = Representation(
+    wire.Tokens, RunCounts, prompt="prompt_tokens", completion="completion_tokens", cached="cached_tokens"
+)
+run_usage_body = Representation(
+    wire.UsageOfRuns,
+    RunBucket,
+    "counts",
+    definition=lambda bucket: bucket.definition or (bucket.agent.definition if bucket.agent else None),
+    outcomes=lambda bucket: _outcomes(bucket.counts),
+    cost=lambda bucket: bucket.counts.cost / NANO,
+    tokens=lambda bucket: _used_tokens(bucket.counts),
+)
+_durations = Representation(wire.CallDurations, ToolCounts)
+tool_usage_body = Representation(
+    wire.UsageOfTool, ToolBucket, "counts", durations=lambda bucket: _durations(bucket.counts)
 )
 agent_body = Representation(
     wire.Agent,

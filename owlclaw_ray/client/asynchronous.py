@@ -664,6 +664,31 @@ class Client:
         if not last.startswith(b'{"type":"end",'):
             raise ServerUnreachableError(self.url, "the export was cut off")
 
+    async def usage(
+        self,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        *,
+        grain: wire.Grain = "total",
+        by: wire.UsageBy = "none",
+        agent: str | None = None,
+        limit: int = 1_000,
+    ) -> wire.UsageReport:
+        """Return what runs came to that ended from `since` on (today's, in UTC) and before `until` (now), or with `by="tool"` tool calls.
+
+        `grain`: for each minute, hour or day, or all together. `by`: for each agent, definition or tool, or all together. `agent`: only
+        of this one.
+        """
+        query = {
+            "since": None if since is None else since.isoformat(),
+            "until": None if until is None else until.isoformat(),
+            "grain": grain,
+            "by": by,
+            "agent": agent,
+            "limit": limit,
+        }
+        return await self._call(wire.UsageReport, "GET", "/v1/usage", query)
+
     async def ledger(
         self,
         agent: str | None = None,

@@ -140,6 +140,7 @@ class SyncClient:
     update_tenant = _Blocking(Client.update_tenant)
     delete_tenant = _Blocking(Client.delete_tenant)
     export_tenant = _BlockingIterator(Client.export_tenant)
+    usage = _Blocking(Client.usage)
     ledger = _Blocking(Client.ledger)
     ledger_page = _Blocking(Client.ledger_page)
     ledger_heads = _Blocking(Client.ledger_heads)

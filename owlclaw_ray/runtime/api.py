@@ -27,6 +27,7 @@ from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.score import Judgement, Score, score_of
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, Trigger
+from owlclaw_ray.domain.usage import RunBucket, ToolBucket
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.errors import (
     AlreadyDecidedError,
@@ -79,6 +80,7 @@ from owlclaw_ray.store.queries import (
     ScheduleById,
 )
 from owlclaw_ray.store.run_search import RunPage, RunSearch
+from owlclaw_ray.store.usage import RunUsage, ToolUsage
 from owlclaw_ray.telemetry.metrics.api import MetricFamily, Metrics
 from owlclaw_ray.tools.arguments import argument_problems
 from owlclaw_ray.tools.artifact_home import ArtifactHome, ArtifactReader
@@ -292,6 +294,14 @@ class Runtime:
 
     async def search_runs(self, where: RunSearch) -> RunPage:
         """Return the runs that match, newest first, and where to go on."""
+        return await self._store.read(where)
+
+    async def run_usage(self, where: RunUsage) -> Sequence[RunBucket]:
+        """Return what runs came to, as far as any ended: by time, and at one time what cost most first."""
+        return await self._store.read(where)
+
+    async def tool_usage(self, where: ToolUsage) -> Sequence[ToolBucket]:
+        """Return what calls of tools came to: by time, and at one time what took most time first."""
         return await self._store.read(where)
 
     def follow(self, tenant: TenantId, run_id: RunId, after: int = 0) -> AbstractAsyncContextManager[RunFollower]:

@@ -39,6 +39,9 @@ TABLES = (
     "budget_reservations",
     "secrets",
     "access_keys",
+    "usage_of_tenants",
+    "usage_of_agents",
+    "usage_of_tools",
     "ledger",
     "ledger_heads",
 )

@@ -22,6 +22,7 @@ MODULES = {
     "trigger": ("trigger",),
     "runs": ("runs", "tail"),
     "top": ("top",),
+    "usage": ("usage",),
     "agents": ("agents", "reload"),
     "memory": ("memory",),
     "skill": ("skill",),

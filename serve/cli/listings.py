@@ -47,3 +47,11 @@ def moment_of(text: str | None, option: str) -> datetime | None:
         said = f"{text!r} is no time: write 2026-11-03, 2026-11-03T09:30:00+08:00, or 90m, 24h, 7d"
         raise typer.BadParameter(said, param_hint=option) from None
     return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def one_of(text: str, choices: Any, option: str) -> Any:
+    """Return the text, if it is one of a Literal of `owlclaw_ray.wire`."""
+    known = get_args(choices)
+    if text not in known:
+        raise typer.BadParameter(f"{text!r} is none of {', '.join(known)}", param_hint=option)
+    return text

@@ -40,6 +40,7 @@ from owlclaw_ray.domain.secret import Secret
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.tenant import Deletion, Tenant, TenantStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.domain.usage import RunBucket, RunCounts, ToolBucket, ToolCounts
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus, Mapping, SignatureForm, WebhookSource
 from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import (
@@ -267,6 +268,8 @@ TIMED = WebhookSource(
 SCORE = Score("score_1", "4bf9", "00f0", AT, Judgement("helpful", 0.9, "at once"))
 STATS = MemoryStats(2, 1, 310, 90, 1100, AT, None, (Problem("MEMORY.md:12", "the time is none", "write it"),))
 
+COUNTS = RunCounts(7, 1, 2, 3, 4, 5, 252_500_000, 900, 60, 512, 40, 1230)
+
 SAMPLES: dict[str, Callable[[], Any]] = {
     "accepted": lambda: bodies.accepted_body(ACCEPTED, RunStatus.QUEUED),
     "accepted again": lambda: bodies.accepted_body(REPEATED, RunStatus.COMPLETED),
@@ -343,6 +346,12 @@ SAMPLES: dict[str, Callable[[], Any]] = {
         )
     ),
     "nodes": lambda: bodies.nodes_body(CLUSTER),
+    "usage of an agent": lambda: bodies.run_usage_body(RunBucket(COUNTS, agent=AGENT)),
+    "usage of a definition": lambda: bodies.run_usage_body(RunBucket(COUNTS, LATER, definition="assistant")),
+    "usage of all": lambda: bodies.run_usage_body(RunBucket(RunCounts())),
+    "usage of a tool": lambda: bodies.tool_usage_body(
+        ToolBucket(ToolCounts(5, 2, 70_207, 60_001, 2, 1, 1, 0, 1), "shop.行", AT)
+    ),
     "heads": lambda: bodies.heads_body(TENANT, [LedgerChain("keeper@host", 1042, "04ab")], AT),
 }
 

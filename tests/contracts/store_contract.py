@@ -45,6 +45,7 @@ from tests.contracts.store_memory_contract import MemoryContract
 from tests.contracts.store_node_contract import NodeContract
 from tests.contracts.store_quota_contract import QuotaContract
 from tests.contracts.store_schedule_contract import ScheduleContract
+from tests.contracts.store_usage_contract import UsageContract
 from tests.contracts.store_webhook_contract import (
     CallbackContract,
     DeliveryContract,
@@ -439,6 +440,7 @@ class StoreContract(
     AdmissionContract,
     ActivationContract,
     QuotaContract,
+    UsageContract,
     ScheduleContract,
     ApprovalContract,
     FamilyContract,

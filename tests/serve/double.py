@@ -363,7 +363,7 @@ class MemoryRuntime(Runtime):
         self._approvals: dict[ApprovalId, Approval] = {}
         self._followers: list[RunFollower] = []
         _DATABASE.empty()
-        self.schedules = SqlStore(_DATABASE, "double")
+        self.schedules = self._store = SqlStore(_DATABASE, "double")
         keys = base64.urlsafe_b64encode(b"k" * 32).decode()
         redactors = TenantRedactors(Redactor)
         self.secrets = SecretVault(self.schedules, self.schedules, read_keys(keys), redactors, clock)

@@ -14,6 +14,7 @@ from owlclaw_ray.store.sql.codec import agent_of, dump, from_micros, to_micros
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.run_lifecycle import leave
+from owlclaw_ray.store.sql.usage import count_end
 from owlclaw_ray.store.sql.working_set import RunRow, WorkingSet
 
 
@@ -66,6 +67,7 @@ def _end_cancelled(store: WorkingSet, run: RunRow, at: int) -> None:
     run.status, run.finished_at, run.cancel_requested = RunStatus.CANCELLED, at, True
     run.result = dump(result)
     store.changed_run(run)
+    count_end(store, run, result.usage)
     if was_queued:
         store.agents[run.agent].leave(run)
     leave(store, run)

@@ -38,6 +38,7 @@ from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.idle_heartbeats import keep_one_idle
 from owlclaw_ray.store.sql.quotas import begin, count, keep, no_room_for, reached, stop
 from owlclaw_ray.store.sql.row_needs import RowNeeds
+from owlclaw_ray.store.sql.usage import count_calls, count_end
 from owlclaw_ray.store.sql.working_set import EPOCH_AFTER_WAIT, AgentRow, RunRow, WorkingSet
 
 _ANY_EPOCH = -1
@@ -160,6 +161,8 @@ def _end(store: WorkingSet, agent: AgentRow, run: RunRow, command: FinishRun) ->
     leave(store, run)
     run.status, run.finished_at, run.result = command.result.status, to_micros(command.at), dump(command.result)
     store.changed_run(run)
+    if command.idle is None:
+        count_end(store, run, command.result.usage)
     store.call_back(run, filter(None, (command.callback_url,)), run.finished_at)
     store.run_over(run, run.finished_at)
     _mark_seen(store, run, command)
@@ -231,7 +234,9 @@ def store_facts(
     store: WorkingSet, run: RunRow, command: AppendJournal | FinishRun | AwaitApprovals | AwaitRuns
 ) -> None:
     """Store the facts that a command brings: entries of the run's journal, ledger records, and the texts that they name."""
+    known = run.last_entry
     store.append(run, command.entries)
+    count_calls(store, run, (entry for entry in command.entries if entry.seq > known))
     store.record(command.ledger)
     store.keep(run.tenant, command.blobs)
 

@@ -8,6 +8,7 @@ index of their random ids alone would have every commit write as many pages as i
 
 from __future__ import annotations
 
+from msgspec import Struct
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -32,6 +33,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 
 from owlclaw_ray.domain.json import LARGE
+from owlclaw_ray.domain.usage import RunCounts, ToolCounts
 
 metadata = MetaData()
 
@@ -506,6 +508,50 @@ schema_compatibility = Table(
     Column("migrated_by", Text, nullable=False),
 )
 """The oldest schema whose runtimes may work on this database, and the version that migrated it, in one row."""
+
+
+def _counts(of: type[Struct]) -> list[Column[int]]:
+    return [Column(name, BigInteger, nullable=False) for name in of.__struct_fields__]
+
+
+usage_of_tenants = Table(
+    "usage_of_tenants",
+    metadata,
+    Column("tenant", NAME, primary_key=True),
+    Column("seconds", BigInteger, primary_key=True, autoincrement=False),
+    Column("begins_at", BigInteger, primary_key=True, autoincrement=False),
+    Column("writer", NAME, primary_key=True),
+    *_counts(RunCounts),
+    Index("usage_of_tenants_by_age", "seconds", "begins_at"),
+    sqlite_with_rowid=False,
+)
+"""Runs that ended, by minutes and by hours. Each writer has rows of its own here, so that Keepers do not wait for one another."""
+
+usage_of_agents = Table(
+    "usage_of_agents",
+    metadata,
+    Column("tenant", NAME, primary_key=True),
+    Column("begins_at", BigInteger, primary_key=True, autoincrement=False),
+    Column("agent", NAME, primary_key=True),
+    Column("definition", NAME, nullable=False),
+    *_counts(RunCounts),
+    Index("usage_of_agents_by_age", "begins_at"),
+    sqlite_with_rowid=False,
+)
+"""Runs of each agent that ended, by days. Who ends a run has its agent locked, and so this row."""
+
+usage_of_tools = Table(
+    "usage_of_tools",
+    metadata,
+    Column("tenant", NAME, primary_key=True),
+    Column("begins_at", BigInteger, primary_key=True, autoincrement=False),
+    Column("tool", NAME, primary_key=True),
+    Column("writer", NAME, primary_key=True),
+    *_counts(ToolCounts),
+    Index("usage_of_tools_by_age", "begins_at"),
+    sqlite_with_rowid=False,
+)
+"""Calls of tools that ended, by hours, each writer's apart."""
 
 active_run = runs.c.status.in_([QUEUED, RUNNING, WAITING])
 """Spelt as in the index runs_active, which serves it, also together with a narrower condition."""

@@ -64,6 +64,9 @@ from owlclaw_ray.store.sql.schema import (
     tasks,
     tenants,
     ticks,
+    usage_of_agents,
+    usage_of_tenants,
+    usage_of_tools,
     webhook_deliveries,
 )
 from owlclaw_ray.store.tenant_rows import OpenRun, OpenRuns, RowPage, RowsLeft, TenantRowPage
@@ -204,6 +207,9 @@ EMPTIED = (
     _by_key(artifacts.c.agent),
     _of_tenant(secrets),
     TenantTable(access_keys, lambda _dialect, tenant: access_keys.c.tenant == tenant, _is_free_key),
+    _of_tenant(usage_of_tenants),
+    _of_tenant(usage_of_agents),
+    _of_tenant(usage_of_tools),
     _of_tenant(agents),
 )
 """The tables that a deletion empties of the tenant's rows, in this order."""

@@ -268,6 +268,10 @@ class RowChange(IntEnum):
     """Secrets that are made, or whose values are set."""
     REPLACED_CIPHERTEXT = auto()
     """Values of secrets as another key encrypts them, if they are what they were."""
+    TENANT_USAGE = auto()
+    """What is to be added to counts: lists of keys and amounts."""
+    AGENT_USAGE = auto()
+    TOOL_USAGE = auto()
     NODE = auto()
     FORGOTTEN_NODES = auto()
     """Clusters; lost nodes of all others are removed."""

@@ -59,9 +59,13 @@ from owlclaw_ray.store.sql.schema import (
     tasks,
     tenants,
     ticks,
+    usage_of_agents,
+    usage_of_tenants,
+    usage_of_tools,
     waiting_delivery,
     webhook_deliveries,
 )
+from owlclaw_ray.store.sql.usage_rows import UsageSweep, adding_to, columns_of
 from owlclaw_ray.store.sql.working_set import RowChange, RowChanges, WorkingSet
 
 _SWEEP_EVERY, _SWEEP = 500, 1_000
@@ -216,6 +220,12 @@ class Writer:
             memory_parts.c.document == bindparam("name", type_=NAME),
         )
 
+        def counting(table: Table) -> RowsStatement:
+            return RowsStatement(adding_to(dialect, table), columns_of(table), engine_dialect)
+
+        def own(row: list[Any]) -> tuple[Any, ...]:
+            return (*row, name)
+
         def expiring(table: Table) -> RowsStatement:
             columns = table.c
             found = delete(table).where(
@@ -332,11 +342,15 @@ class Writer:
             ),
             (RowChange.SETTLED, removing(budget_reservations.c.reservation_id), None),
             (RowChange.RESERVATION, inserting(budget_reservations, _RESERVATION), _picking(_RESERVATION)),
+            (RowChange.TENANT_USAGE, counting(usage_of_tenants), own),
+            (RowChange.AGENT_USAGE, counting(usage_of_agents), tuple),
+            (RowChange.TOOL_USAGE, counting(usage_of_tools), own),
         )
         self._ledger = inserting(ledger, _RECORD)
         self._heads = replacing(ledger_heads, ("tenant", "writer", "position", "hash"))
         self._keys_since_sweep = self._reservations_since_sweep = 0
         self._attempts_since_sweep = _SWEEP_EVERY
+        self._usage_sweep = UsageSweep(dialect)
         expired = select(idempotency_keys.c.key).where(idempotency_keys.c.expires_at < bindparam("now")).limit(_SWEEP)
         self._sweep = delete(idempotency_keys).where(idempotency_keys.c.key.in_(dialect.unlocked(expired)))
         past = (budgets.c.expires_at < bindparam("past")) & (budgets.c.reserved == 0)
@@ -382,6 +396,7 @@ class Writer:
         if store.attempts and self._attempts_since_sweep >= _SWEEP_EVERY:
             self._attempts_since_sweep = 0
             connection.execute(self._sweep_attempts)
+        self._usage_sweep.run(connection, changes)
 
     def _chain(self, connection: Connection, records: Sequence[LedgerRecord]) -> None:
         tenants = {record.tenant for record in records}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.usage import RunCounts, ToolCounts
 from owlclaw_ray.ids import AgentId, TenantId
 from owlclaw_ray.store.sql.codec import agent_key, blob_key, tenant_key
 from owlclaw_ray.store.sql.schema import metadata
@@ -85,6 +86,11 @@ def rows_of(tenant: TenantId, number: int = 3) -> dict[str, list[dict]]:
             rotated_at=AT,
             created_by="ada",
         )
+        of_runs = dict.fromkeys(RunCounts.__struct_fields__, 1)
+        of_calls = dict.fromkeys(ToolCounts.__struct_fields__, 1)
+        add("usage_of_tenants", tenant=tenant, seconds=60, begins_at=AT + each, writer="keeper-1", **of_runs)
+        add("usage_of_agents", tenant=tenant, begins_at=AT + each, agent=key, definition="trader", **of_runs)
+        add("usage_of_tools", tenant=tenant, begins_at=AT, tool=f"look_{each}", writer="keeper-1", **of_calls)
     for account in (f"daily.tokens.2026-11-26@{tenant}", f"daily.tokens.2026-11-26@{key}", f"quota.open_runs@{tenant}"):
         add("budgets", account=account, used=1, reserved=number, alerted=0)
     add("memories", agent=key, version=1, change_id="c", documents="{}")

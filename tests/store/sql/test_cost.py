@@ -15,6 +15,7 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy
 from owlclaw_ray.domain.trigger import BusyPolicy
+from owlclaw_ray.domain.usage import Grain, UsageBy
 from owlclaw_ray.domain.webhook import DeliveryStatus
 from owlclaw_ray.ids import ApprovalId, DeliveryId, RunId, ScheduleId
 from owlclaw_ray.store.commands import (
@@ -61,6 +62,7 @@ from owlclaw_ray.store.queries import (
     TicksOfSchedule,
 )
 from owlclaw_ray.store.sql.factory import open_store
+from owlclaw_ray.store.usage import RunUsage, ToolUsage
 from tests.contracts.store_approval_contract import deciding, request, waiting
 from tests.contracts.store_budget_contract import reservation, settlement
 from tests.contracts.store_commands import AGENT, NOW, activation, ending, entries, submission
@@ -282,3 +284,24 @@ async def test_looking_for_work_reads_only_what_is_active(sqlite_store):
         if index in plan[0]
     }
     assert used == {"runs_active", "schedules_due", "agents_by_tenant"}
+
+
+async def test_what_was_counted_is_read_by_the_time_that_is_asked_for_and_of_one_agent_by_its_days(sqlite_store):
+    span = (AGENT.tenant, NOW - timedelta(days=2), NOW)
+    with statements_of(sqlite_store) as seen:
+        for query in (
+            RunUsage(*span, Grain.MINUTE),
+            RunUsage(*span, by=UsageBy.AGENT),
+            RunUsage(*span, by=UsageBy.AGENT, agents=(AGENT,)),
+            ToolUsage(*span),
+        ):
+            await sqlite_store.read(query)
+
+    plans = [detail for detail, _ in await plans_of(sqlite_store, seen) if detail.startswith(("SEARCH", "SCAN"))]
+
+    assert [each.partition(" USING ")[2].partition("(")[2].rstrip(")") for each in plans] == [
+        "tenant=? AND seconds=? AND begins_at>? AND begins_at<?",
+        "tenant=? AND begins_at>? AND begins_at<?",
+        "tenant=? AND begins_at=? AND agent=?",
+        "tenant=? AND begins_at>? AND begins_at<?",
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from contextlib import contextmanager
+from datetime import timedelta
 
 import asyncpg
 import pytest
@@ -17,10 +18,11 @@ from owlclaw_ray.domain.callback import callback_id_of
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import Chain, LedgerKind, NotedHead
 from owlclaw_ray.domain.tenant import Tenant
+from owlclaw_ray.domain.usage import Grain, RunCounts, ToolCounts, UsageBy, floored
 from owlclaw_ray.ids import ApprovalId, ArtifactId, KeyId, TaskId, TenantId
 from owlclaw_ray.store import artifacts as artifact_queries
 from owlclaw_ray.store import queries as q
-from owlclaw_ray.store import run_ends, secrets, tenant_rows
+from owlclaw_ray.store import run_ends, secrets, tenant_rows, usage
 from owlclaw_ray.store.commands import (
     AppendLedger,
     AwaitApprovals,
@@ -36,7 +38,7 @@ from owlclaw_ray.store.commands import (
 )
 from owlclaw_ray.store.run_search import RunSearch
 from owlclaw_ray.store.sql import queries as answers
-from owlclaw_ray.store.sql.codec import agent_key, blob_key, tenant_key
+from owlclaw_ray.store.sql.codec import agent_key, blob_key, tenant_key, to_micros
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.store.sql.row_security import narrowing, owner_column, protection, tenant_of
 from owlclaw_ray.store.sql.schema import metadata
@@ -55,6 +57,7 @@ pytestmark = pytest.mark.postgres
 
 MINE, THEIRS = TenantId("acme"), TenantId("租户/二' \\ --")
 DIGEST = "0" * 64
+DAY = floored(NOW, Grain.DAY)
 NOBODYS = {"attempts", "cluster_lease", "cluster_nodes", "probes", "schema_compatibility"}
 """Tables without rows of one tenant: what is known by ids that nobody can guess, and the machinery."""
 OWNED = [table for table in metadata.sorted_tables if table.name not in NOBODYS]
@@ -135,6 +138,9 @@ def reading(tenant):
         run_ends.EndedRunCount(Chain(tenant, "keeper-1"), 0),
         secrets.SecretByName(tenant, "crm"),
         secrets.SecretsOfTenant(tenant),
+        usage.RunUsage(tenant, DAY, DAY + timedelta(days=1)),
+        usage.RunUsage(tenant, DAY, DAY + timedelta(days=1), by=UsageBy.AGENT),
+        usage.ToolUsage(tenant, DAY, DAY + timedelta(days=1)),
         tenant_rows.OpenRuns(tenant, 9),
         tenant_rows.RowsLeft(tenant),
         tenant_rows.TenantRowPage(tenant, "runs"),
@@ -171,6 +177,20 @@ async def fill(store, tenant):
         ]
     )
     assert not [each for each in outcomes if type(each).__name__ in {"CommandFailed", "StaleEpoch", "NoSuchSchedule"}]
+    await store._database.write(count, tenant)
+
+
+def count(connection, tenant):
+    """Note that something ended, which no run of the tenant has."""
+    of_runs, of_calls = (dict.fromkeys(kind.__struct_fields__, 1) for kind in (RunCounts, ToolCounts))
+    when = {"tenant": tenant, "begins_at": to_micros(DAY)}
+    agent = {"agent": agent_key(AgentRef.parse("trader:AAPL", tenant)), "definition": "trader"}
+    for table, row in (
+        ("usage_of_tenants", {"seconds": 3_600, "writer": "keeper-1", **of_runs}),
+        ("usage_of_agents", agent | of_runs),
+        ("usage_of_tools", {"tool": "look", "writer": "keeper-1", **of_calls}),
+    ):
+        connection.execute(metadata.tables[table].insert().values(when | row))
 
 
 @pytest.fixture
