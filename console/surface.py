@@ -13,12 +13,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from console.agents import AgentPages
 from console.approvals import ApprovalPages
 from console.jinja import Templates
+from console.keys import KeyPages
+from console.ledger import LedgerPages
 from console.pages import PREFIX
 from console.run import RunPages
 from console.runs import RunsPages
+from console.settings import SettingsPages
 from console.sign_in import SignInPages
+from console.tenants import TenantPages
 from console.text import bytes_of
+from console.tools import ToolPages
 from console.visits import Visit, form_token
+from console.webhooks import WebhookPages
 from owlclaw_ray.domain.json import JsonObject
 from serve.problems import PROBLEM_JSON
 from serve.surfaces import Surroundings, is_below
@@ -44,7 +50,19 @@ class Console:
         self._sessions = surroundings.runtime
         self._pages = [
             kind(surroundings, self._templates)
-            for kind in (SignInPages, RunsPages, RunPages, AgentPages, ApprovalPages)
+            for kind in (
+                SignInPages,
+                RunsPages,
+                RunPages,
+                AgentPages,
+                ApprovalPages,
+                WebhookPages,
+                LedgerPages,
+                ToolPages,
+                KeyPages,
+                TenantPages,
+                SettingsPages,
+            )
         ]
 
     def router(self) -> APIRouter:

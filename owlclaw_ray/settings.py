@@ -15,18 +15,20 @@ from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from owlclaw_ray.configuration.access import AccessSettings
 from owlclaw_ray.configuration.environment import Environment
 from owlclaw_ray.configuration.governance import SharedBudgetFile, duplicate_name
 from owlclaw_ray.configuration.hatchet import HatchetSettings
+from owlclaw_ray.configuration.in_force import SettingInForce, settings_in_force
 from owlclaw_ray.configuration.limits import Count, LimitOverrides, Seconds
 from owlclaw_ray.configuration.mcp import McpServerFile, McpSettings
 from owlclaw_ray.configuration.models import EndpointFile, PriceFile, ProviderLimitsFile, Routes
 from owlclaw_ray.configuration.permissions import SharedPermissionSettings
 from owlclaw_ray.configuration.problems import model_problems
-from owlclaw_ray.configuration.section import NonEmpty, Section
+from owlclaw_ray.configuration.section import CONFIDENTIAL, NonEmpty, Section
 from owlclaw_ray.configuration.server_location import (
     DEFAULT_DATA_DIR,
     DEFAULT_HOST,
@@ -46,6 +48,7 @@ from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.endpoint import KEYLESS, Endpoint
 from owlclaw_ray.domain.environment import name_problem
 from owlclaw_ray.domain.issuer import Issuer
+from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.memory import MemoryHomeKind, MemoryLimits
 from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
@@ -53,6 +56,7 @@ from owlclaw_ray.domain.trigger import MAX_DEADLINE_SECONDS
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.kernel.retry import RetryPolicy
+from owlclaw_ray.ledger.redaction import Redactor, named_secrets
 from owlclaw_ray.models.model_gateway import MAX_CONCURRENT
 from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.code.options import COMMAND_SECONDS, MAX_COMMAND_SECONDS, SENSITIVE_PATHS, CodeOptions
@@ -377,7 +381,7 @@ class ArtifactSettings(Section):
 class LedgerSettings(Section):
     """Audit records."""
 
-    redact: tuple[NonEmpty, ...] = ()
+    redact: Annotated[tuple[NonEmpty, ...], CONFIDENTIAL] = ()
     """Regular expressions of what is to be taken out of records, besides what looks like a secret anyway."""
 
     @field_validator("redact")
@@ -635,7 +639,22 @@ class ReadSettings(Struct, frozen=True):
     wrong: frozenset[str]
     """The sections that are: keys of owlclaw.yaml."""
     problems: tuple[Problem, ...]
-    where: _Where
+    document: YamlDocument
+    environment: Environment
+
+    def where(self, path: Sequence[str | int]) -> str:
+        """Tell where the setting at a path stands, or would stand."""
+        return self.environment.where(path) or self.document.where(path)
+
+    def in_force(self, environ: Mapping[str, str]) -> tuple[SettingInForce, ...]:
+        """Return all settings, each with its value and where that comes from, without what may be a secret."""
+        redactor = Redactor(named_secrets(environ), self.settings.ledger.redact)
+
+        def shown(value: JsonValue) -> JsonValue:
+            return redactor.redact({"value": value})["value"]
+
+        found = settings_in_force(self.settings, FileSettings, self.environment, self.document)
+        return tuple(replace(each, value=shown(each.value)) for each in found)
 
 
 def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
@@ -652,7 +671,11 @@ def load_runtime_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
 
     Raises ConfigurationError, too, with every variable, folder and file that it needs and that is not there.
     """
-    read = read_settings(folder, environ)
+    return usable_by_runtime(read_settings(folder, environ), environ)
+
+
+def usable_by_runtime(read: ReadSettings, environ: Mapping[str, str]) -> Settings:
+    """Return settings that were read, if a runtime can start with them; raises as `load_runtime_settings`."""
     settings = _usable(read)
     if missing := missing_for_runtime(read, environ):
         raise ConfigurationError(missing)
@@ -680,7 +703,7 @@ def read_settings(folder: Path, environ: Mapping[str, str]) -> ReadSettings:
         problems += model_problems(error, FileSettings, where)
         wrong = frozenset(str(each["loc"][0]) for each in error.errors())
         written = FileSettings.model_validate({key: value for key, value in data.items() if key not in wrong})
-    return ReadSettings(_resolved(written, folder), unread | wrong, tuple(problems), where)
+    return ReadSettings(_resolved(written, folder), unread | wrong, tuple(problems), document, environment)
 
 
 def missing_for_runtime(read: ReadSettings, environ: Mapping[str, str]) -> list[Problem]:

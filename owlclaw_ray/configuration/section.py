@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from types import UnionType
 from typing import Annotated, TypeAlias, Union
 
+from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
@@ -26,8 +27,13 @@ def _headers(headers: dict[str, str]) -> dict[str, str]:
     return headers
 
 
+class Confidential(Struct, frozen=True):
+    """Marks a setting in which a secret may be written: of its texts nobody is shown more than the variables that they name."""
+
+
+CONFIDENTIAL = Confidential()
 NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
-Headers: TypeAlias = Annotated[dict[str, str], AfterValidator(_headers)]
+Headers: TypeAlias = Annotated[dict[str, str], AfterValidator(_headers), CONFIDENTIAL]
 """Fields of HTTP requests; `${NAME}` in a value is a variable of the runtime."""
 
 
