@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import ClassVar
 
 from msgspec import Struct
@@ -71,6 +72,7 @@ class LedgerPages(Pages):
                 "tool": wanted.tool or "",
                 **asked,
             },
+            times=[(name, _field(getattr(wanted, name))) for name in asked],
             filtered=wanted.model_fields_set - {"limit", "after"},
             after=wanted.after,
         )
@@ -125,6 +127,11 @@ def _error(data: JsonObject) -> str:
     if isinstance(error, dict):
         return ": ".join(str(error[name]) for name in ("type", "message") if error.get(name))
     return str(error or "")
+
+
+def _field(at: datetime | None) -> str:
+    """Return a time as a browser's field of a time takes it."""
+    return "" if at is None else f"{at:%Y-%m-%dT%H:%M:%S}"
 
 
 def _with_zone(text: str) -> str:

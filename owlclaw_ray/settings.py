@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, Literal, Self, TypeAlias
 
 from msgspec import Struct
-from msgspec.structs import replace
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from owlclaw_ray.configuration.access import AccessSettings
@@ -650,11 +649,10 @@ class ReadSettings(Struct, frozen=True):
         """Return all settings, each with its value and where that comes from, without what may be a secret."""
         redactor = Redactor(named_secrets(environ), self.settings.ledger.redact)
 
-        def shown(value: JsonValue) -> JsonValue:
+        def redact(value: JsonValue) -> JsonValue:
             return redactor.redact({"value": value})["value"]
 
-        found = settings_in_force(self.settings, FileSettings, self.environment, self.document)
-        return tuple(replace(each, value=shown(each.value)) for each in found)
+        return tuple(settings_in_force(self.settings, FileSettings, self.environment, self.document, redact))
 
 
 def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:

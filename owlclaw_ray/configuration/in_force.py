@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 
 from msgspec import Struct
@@ -41,10 +41,15 @@ class SettingInForce(Struct, frozen=True):
 
 
 def settings_in_force(
-    settings: BaseModel, model: type[BaseModel], environment: Environment, document: YamlDocument
+    settings: BaseModel,
+    model: type[BaseModel],
+    environment: Environment,
+    document: YamlDocument,
+    redact: Callable[[JsonValue], JsonValue],
 ) -> Iterator[SettingInForce]:
-    """Yield each single setting that the model knows, as these settings have it."""
-    for path, value in _leaves(settings, model, ()):
+    """Yield each single setting that the model knows, as these settings have it. `redact` takes what looks like a secret out of a value."""
+    for path, written, confidential in _leaves(settings, model, ()):
+        value = _withheld(written) if confidential else redact(_without_logins(written))
         if variable := environment.variable_of(path):
             yield SettingInForce(dotted(path), value, SettingSource.VARIABLE, variable)
         elif document.has(path):
@@ -53,7 +58,8 @@ def settings_in_force(
             yield SettingInForce(dotted(path), value, SettingSource.DEFAULT, "")
 
 
-def _leaves(section: BaseModel, model: type[BaseModel], path: KeyPath) -> Iterator[tuple[KeyPath, JsonValue]]:
+def _leaves(section: BaseModel, model: type[BaseModel], path: KeyPath) -> Iterator[tuple[KeyPath, JsonValue, bool]]:
+    """Yield the path and the value of each single setting, and whether a secret may be written in it."""
     for name, info in model.model_fields.items():
         value, here = getattr(section, name), (*path, name)
         parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, tuple) else ()
@@ -63,12 +69,9 @@ def _leaves(section: BaseModel, model: type[BaseModel], path: KeyPath) -> Iterat
         elif inner:
             for key, each in inner:
                 yield from _leaves(each, type(each), (*here, key))
-        elif isinstance(value, SecretStr):
-            yield here, NOT_SHOWN
-        elif CONFIDENTIAL in info.metadata:
-            yield here, _withheld(to_jsonable_python(value))
         else:
-            yield here, _without_logins(to_jsonable_python(value))
+            confidential = CONFIDENTIAL in info.metadata or isinstance(value, SecretStr)
+            yield here, to_jsonable_python(value), confidential
 
 
 def _withheld(value: JsonValue) -> JsonValue:
