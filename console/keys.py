@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime
-from math import isfinite
 from typing import ClassVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from console.pages import Pages, name_in, page, see
-from console.visits import SentForm, read_form
+from console.visits import read_form
 from owlclaw_ray import wire
 from owlclaw_ray.access.keys import MAX_GRACE_SECONDS, IssuedKey
 from owlclaw_ray.domain.access_key import DEFAULT_DAYS, MAX_DAYS, AccessKey
-from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.principal import ROLES, VERBS
 from owlclaw_ray.ids import KeyId
 from serve.keys import wanted_key
@@ -59,7 +58,7 @@ class KeyPages(Pages):
             asked["agents"] = agents
         if tenant := form.text("tenant").strip():
             asked["tenant"] = tenant
-        asked |= {name: number for name in ("days", "starts_a_minute") if (number := number_of(form, name)) is not None}
+        asked |= {name: number for name in ("days", "starts_a_minute") if (number := form.number(name)) is not None}
         wanted = wanted_key(checked(asked, wire.KeyRequest))
         return await self._issued(request, await self._runtime.keys.create(principal_of(request), wanted), "made")
 
@@ -67,7 +66,7 @@ class KeyPages(Pages):
     async def console_rotate_key(self, request: Request) -> Response:
         """Make another secret; the one before stays valid for so many hours."""
         form = await read_form(request)
-        hours = number_of(form, "grace_hours")
+        hours = form.number("grace_hours")
         seconds = hours * _HOUR if isinstance(hours, int | float) else hours
         asked = checked({} if seconds is None else {"grace_seconds": seconds}, wire.KeyRotation)
         key_id = KeyId(name_in(request, "key_id", "key"))
@@ -90,18 +89,6 @@ class KeyPages(Pages):
         response = await self.shown(request, "key.html", key=issued.key, text=issued.text, did=did)
         response.headers["Cache-Control"] = "no-store"
         return response
-
-
-def number_of(form: SentForm, name: str) -> JsonValue:
-    """Return the number in a field, None for an empty one; a text that is none as it is, for the check of the whole to refuse."""
-    text = form.text(name).strip()
-    if not text:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        return text
-    return text if not isfinite(value) else int(value) if value.is_integer() else value
 
 
 def _standing(key: AccessKey, now: datetime) -> str:

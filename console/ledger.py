@@ -77,11 +77,11 @@ class LedgerPages(Pages):
             after=wanted.after,
         )
 
-    @page("GET /console/ledger/verification", "ledger:read", "tenant", "since")
+    @page("GET /console/ledger/verification", "ledger:read", "tenant")
     async def console_verify_ledger(self, request: Request) -> Response:
         """Verify all chains of the tenant, record by record, and show what was found."""
         began = self._surroundings.clock.monotonic()
-        asked = filter_of(request, SinceQuery, since=request.query_params.getlist("since"))
+        asked = filter_of(request, SinceQuery)
         tenant, verification = await verified(self._runtime, principal_of(request), asked)
         return await self.shown(
             request,

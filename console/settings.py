@@ -18,7 +18,7 @@ from starlette.responses import Response
 from console.filters import choice_of
 from console.pages import Pages, page
 from console.text import pretty
-from owlclaw_ray.configuration.in_force import SettingInForce, SettingSource
+from owlclaw_ray.configuration.setting_sources import SettingInForce, SettingSource
 from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.runtime.api import Health
 from serve.cli.cluster_checks import check_cluster

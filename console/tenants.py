@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from console.jinja import segment
-from console.keys import number_of
 from console.pages import Pages, name_in, page, see
 from console.visits import SentForm, read_form
 from owlclaw_ray import wire
@@ -131,9 +130,9 @@ def _tenant_in(request: Request) -> TenantId:
 
 def _standing(form: SentForm) -> JsonObject:
     """Return name and weight, as far as they are filled in."""
-    said = {"name": form.text("name").strip(), "weight": number_of(form, "weight")}
+    said = {"name": form.text("name").strip(), "weight": form.number("weight")}
     return {name: value for name, value in said.items() if value not in {None, ""}}
 
 
 def _limits(form: SentForm) -> JsonObject:
-    return {name: number_of(form, name) for name in QUOTAS}
+    return {name: form.number(name) for name in QUOTAS}

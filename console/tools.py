@@ -20,7 +20,7 @@ from owlclaw_ray.tools.mcp.api import McpServerView
 _CALLS, _SECONDS = "owlclaw_tool_calls_total", "owlclaw_tool_call_seconds"
 
 
-class ToolUse(Struct):
+class ToolCallCount(Struct):
     """How calls of a tool ended since the processes that count them began."""
 
     calls: int = 0
@@ -39,7 +39,7 @@ class ShownTool(Struct, frozen=True):
 
     definition: ToolDefinition
     schema: str
-    use: ToolUse
+    use: ToolCallCount
 
 
 class ToolPages(Pages):
@@ -63,22 +63,22 @@ class ToolPages(Pages):
             request,
             "tools.html",
             tools=[
-                ShownTool(each, pretty(each.input_schema), uses.get(each.name, ToolUse()))
+                ShownTool(each, pretty(each.input_schema), uses.get(each.name, ToolCallCount()))
                 for each in tools
                 if wanted.lower() in f"{each.name} {each.description}".lower()
             ],
-            servers=[(each, [(name, uses.get(name, ToolUse())) for name in each.tools]) for each in servers],
+            servers=[(each, [(name, uses.get(name, ToolCallCount())) for name in each.tools]) for each in servers],
             unreachable=unreachable,
             wanted=wanted,
         )
 
 
-def tool_uses(families: Iterable[MetricFamily]) -> dict[str, ToolUse]:
+def tool_uses(families: Iterable[MetricFamily]) -> dict[str, ToolCallCount]:
     """Return how calls of each tool ended, by its name, as the metrics of the runtime have it."""
-    uses: dict[str, ToolUse] = {}
+    uses: dict[str, ToolCallCount] = {}
     for sample in (each for family in families for each in family.samples):
         labels = dict(sample.labels)
-        use = uses.setdefault(labels.get("tool", ""), ToolUse())
+        use = uses.setdefault(labels.get("tool", ""), ToolCallCount())
         if sample.name == _CALLS:
             use.calls += int(sample.value)
             if labels["error"] != OK:

@@ -21,7 +21,6 @@ from owlclaw_ray.configuration.access import AccessSettings
 from owlclaw_ray.configuration.environment import Environment
 from owlclaw_ray.configuration.governance import SharedBudgetFile, duplicate_name
 from owlclaw_ray.configuration.hatchet import HatchetSettings
-from owlclaw_ray.configuration.in_force import SettingInForce, settings_in_force
 from owlclaw_ray.configuration.limits import Count, LimitOverrides, Seconds
 from owlclaw_ray.configuration.mcp import McpServerFile, McpSettings
 from owlclaw_ray.configuration.models import EndpointFile, PriceFile, ProviderLimitsFile, Routes
@@ -37,6 +36,7 @@ from owlclaw_ray.configuration.server_location import (
     read_settings_file,
     url_of,
 )
+from owlclaw_ray.configuration.setting_sources import SettingInForce, settings_in_force
 from owlclaw_ray.configuration.tracing import TracingSettings
 from owlclaw_ray.configuration.webhooks import WebhookSettings
 from owlclaw_ray.configuration.yaml_document import YamlDocument

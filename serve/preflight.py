@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.app_loader import application
-from owlclaw_ray.configuration.in_force import SettingInForce
+from owlclaw_ray.configuration.setting_sources import SettingInForce
 from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.endpoint import RealModel

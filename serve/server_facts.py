@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from owlclaw_ray.configuration.in_force import SettingInForce
+from owlclaw_ray.configuration.setting_sources import SettingInForce
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import Problem
 

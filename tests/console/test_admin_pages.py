@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from console.surface import build
-from owlclaw_ray.configuration.in_force import SettingInForce, SettingSource
+from owlclaw_ray.configuration.setting_sources import SettingInForce, SettingSource
 from owlclaw_ray.domain.ledger import BreakKind, ChainBreak, ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.tenant import TenantStatus

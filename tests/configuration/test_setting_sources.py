@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, SecretStr
 
-from owlclaw_ray.configuration.in_force import NOT_SHOWN, SettingSource
 from owlclaw_ray.configuration.section import CONFIDENTIAL
+from owlclaw_ray.configuration.setting_sources import NOT_SHOWN, SettingSource
 from owlclaw_ray.settings import FileSettings, read_settings
 
 CANARY = "canary7secret"
