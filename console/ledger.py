@@ -14,6 +14,7 @@ from starlette.responses import Response
 from console.filters import filter_of
 from console.pages import Pages, name_in, page
 from console.text import bytes_of, pretty
+from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind
 from owlclaw_ray.errors import NotFoundError
@@ -115,11 +116,18 @@ def _shown(chained: ChainedRecord) -> ShownRecord:
     return ShownRecord(
         chained,
         place_text(LedgerPlace.of(chained)),
-        " · ".join(str(data[name]) for name in _TELLING if data.get(name)),
+        _told(chained.record.kind, data),
         str(data.get("by") or ""),
         _error(data),
         pretty(dict(record_body(chained))),
     )
+
+
+def _told(kind: LedgerKind, data: JsonObject) -> str:
+    if kind is LedgerKind.VISIBILITY:
+        withheld = sum(len(each.get("tools", ())) for each in data.get("hidden", ()))
+        return f"{counted(data.get('visible', 0), 'tool')}" + (f", {withheld:,} withheld" if withheld else "")
+    return " · ".join(str(data[name]) for name in _TELLING if data.get(name))
 
 
 def _error(data: JsonObject) -> str:

@@ -244,7 +244,7 @@ async def test_a_tenant_is_made_changed_suspended_and_let_go_on(browser, runtime
     made = await browser.fill("/console/tenants", "/console/tenants", tenant="acme", open_runs="50", weight="2")
     assert (made.status_code, made.headers["location"]) == (303, "/console/tenants/acme")
     page = (await browser.get("/console/tenants/acme")).text
-    assert re.search(r"Open runs</td><td class=\"num\">0</td><td class=\"num\">50<", page)
+    assert 'Open runs</td><td class="num" data-label="used">0</td><td class="num" data-label="limit">50<' in page
     assert "acme" in (await browser.get("/console/tenants")).text
 
     path = "/console/tenants/acme"
