@@ -15,7 +15,9 @@ from console.text import bytes_of
 from console.visits import Visit, form_token, new_visitor
 from owlclaw_ray.domain.approval import ApprovalStatus
 from owlclaw_ray.domain.principal import LOCAL, Principal
+from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.store.queries import ApprovalFilter
+from owlclaw_ray.wire import MAX_ID
 from serve.parameters import principal_of, tenant_of
 from serve.resource import Resource, operation
 from serve.surfaces import Surroundings
@@ -28,7 +30,7 @@ _MOST_PENDING = 100
 
 
 class _NavigationPlace(Struct, frozen=True):
-    """One of the console's parts, in its navigation."""
+    """One of the console's parts, in its navigation. Of several with one title, the first that a principal may see stands for all."""
 
     path: str
     title: str
@@ -40,7 +42,15 @@ PLACES = (
     _NavigationPlace("agents", "Agents", "agents:read"),
     _NavigationPlace("usage", "Usage", "runs:read"),
     _NavigationPlace("approvals", "Approvals", "approvals:read"),
+    _NavigationPlace("webhooks", "Webhooks", "webhooks:read"),
+    _NavigationPlace("ledger", "Ledger", "ledger:read"),
+    _NavigationPlace("tools", "Tools", "system:read"),
+    _NavigationPlace("keys", "Access", "keys:read"),
+    _NavigationPlace("tenants", "Access", "tenants:read"),
+    _NavigationPlace("settings", "Settings", "system:read"),
 )
+FIRST_PLACES = 3
+"""How many of them stand in the navigation of a narrow screen; the others are behind "More"."""
 
 
 def page(route: str, scope: str, *queries: str) -> Callable[[_Endpoint], _Endpoint]:
@@ -70,8 +80,9 @@ class Pages(Resource):
             "may": principal.may,
             "token": form_token(secret),
             "once": new_visitor(),
-            "place": self.place,
-            "places": [each for each in PLACES if principal.may(each.scope)],
+            "place": next((each.title for each in PLACES if each.path == self.place), ""),
+            "places": places_of(principal),
+            "first_places": FIRST_PLACES,
             "pending": await self._pending(request, principal),
             **context,
         }
@@ -94,6 +105,23 @@ class Pages(Resource):
         where = ApprovalFilter(tenant_of(request), None, None, ApprovalStatus.PENDING, _MOST_PENDING)
         found = len(await self._runtime.approvals(where))
         return f"{_MOST_PENDING - 1}+" if found >= _MOST_PENDING else str(found or "")
+
+
+def places_of(principal: Principal) -> list[_NavigationPlace]:
+    """Return the parts of the console that a principal may see, in their order."""
+    found: dict[str, _NavigationPlace] = {}
+    for each in PLACES:
+        if principal.may(each.scope):
+            found.setdefault(each.title, each)
+    return [*found.values()]
+
+
+def name_in(request: Request, parameter: str, what: str) -> str:
+    """Return the name that a part of the path is; raises NotFoundError for what nothing is called."""
+    name: str = request.path_params[parameter]
+    if "\0" in name or len(name) > MAX_ID:
+        raise NotFoundError(what, name.replace("\0", ""))
+    return name
 
 
 def see(path: str) -> Response:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from console.pages import PLACES, PREFIX, Pages, page, see
+from console.pages import PLACES, PREFIX, Pages, page, places_of, see
 from console.static_files import static_response
 from console.visits import Visit, read_form
 from owlclaw_ray.access.sessions import CODE_SECONDS
@@ -85,7 +85,7 @@ class SignInPages(Pages):
         principal = await self._principal(request)
         if principal is None:
             return see("/sign-in")
-        return see(f"/{next((each.path for each in PLACES if principal.may(each.scope)), PLACES[0].path)}")
+        return see(f"/{next(iter(places_of(principal)), PLACES[0]).path}")
 
     async def _principal(self, request: Request) -> Principal | None:
         """Return whom a request acts for that the access gate has let pass unasked, None if it has no session."""

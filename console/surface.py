@@ -13,14 +13,20 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from console.agents import AgentPages
 from console.approvals import ApprovalPages
 from console.jinja import Templates
+from console.keys import KeyPages
+from console.ledger import LedgerPages
 from console.matching import MatchingPages
 from console.pages import PREFIX
 from console.run import RunPages
 from console.runs import RunsPages
+from console.settings import SettingsPages
 from console.sign_in import SignInPages
+from console.tenants import TenantPages
 from console.text import bytes_of
+from console.tools import ToolPages
 from console.usage import UsagePages
 from console.visits import Visit, form_token
+from console.webhooks import WebhookPages
 from owlclaw_ray.domain.issuer import Credential
 from owlclaw_ray.domain.json import JsonObject
 from serve.problems import PROBLEM_JSON
@@ -47,7 +53,21 @@ class Console:
         self._sessions = surroundings.runtime
         self._pages = [
             kind(surroundings, self._templates)
-            for kind in (SignInPages, RunsPages, MatchingPages, RunPages, AgentPages, UsagePages, ApprovalPages)
+            for kind in (
+                SignInPages,
+                RunsPages,
+                MatchingPages,
+                RunPages,
+                AgentPages,
+                ApprovalPages,
+                UsagePages,
+                WebhookPages,
+                LedgerPages,
+                ToolPages,
+                KeyPages,
+                TenantPages,
+                SettingsPages,
+            )
         ]
 
     def router(self) -> APIRouter:

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
+from math import isfinite
 from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from owlclaw_ray.access.sessions import SESSION_SECONDS
+from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.errors import AccessDeniedError, Problem
 from serve.errors import InvalidRequestError
 
@@ -37,6 +39,17 @@ class SentForm(Struct, frozen=True):
     def text(self, name: str) -> str:
         """Return the field, empty if it is not there. Browsers send CRLF for what was typed as a line feed."""
         return next((value for each, value in self.fields if each == name), "").replace("\r\n", "\n")
+
+    def number(self, name: str) -> JsonValue:
+        """Return the number in a field, None for an empty one; what is none as its text, for the check of the whole form to refuse."""
+        text = self.text(name).strip()
+        if not text:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            return text
+        return text if not isfinite(value) else int(value) if value.is_integer() else value
 
     def all(self, name: str) -> tuple[str, ...]:
         """Return every value of a field, once."""

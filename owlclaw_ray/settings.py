@@ -26,7 +26,7 @@ from owlclaw_ray.configuration.mcp import McpServerFile, McpSettings
 from owlclaw_ray.configuration.models import EndpointFile, PriceFile, ProviderLimitsFile, Routes
 from owlclaw_ray.configuration.permissions import SharedPermissionSettings
 from owlclaw_ray.configuration.problems import model_problems
-from owlclaw_ray.configuration.section import NonEmpty, Section
+from owlclaw_ray.configuration.section import CONFIDENTIAL, NonEmpty, Section
 from owlclaw_ray.configuration.server_location import (
     DEFAULT_DATA_DIR,
     DEFAULT_HOST,
@@ -36,6 +36,7 @@ from owlclaw_ray.configuration.server_location import (
     read_settings_file,
     url_of,
 )
+from owlclaw_ray.configuration.setting_sources import SettingInForce, settings_in_force
 from owlclaw_ray.configuration.tracing import TracingSettings
 from owlclaw_ray.configuration.webhooks import WebhookSettings
 from owlclaw_ray.configuration.yaml_document import YamlDocument
@@ -46,6 +47,7 @@ from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.endpoint import KEYLESS, Endpoint
 from owlclaw_ray.domain.environment import name_problem
 from owlclaw_ray.domain.issuer import Issuer
+from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.domain.memory import MemoryHomeKind, MemoryLimits
 from owlclaw_ray.domain.model import Price
 from owlclaw_ray.domain.permission import Approver, PermissionPolicy
@@ -53,6 +55,7 @@ from owlclaw_ray.domain.trigger import MAX_DEADLINE_SECONDS
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.kernel.retry import RetryPolicy
+from owlclaw_ray.ledger.redaction import Redactor, named_secrets
 from owlclaw_ray.models.model_gateway import MAX_CONCURRENT
 from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.code.options import COMMAND_SECONDS, MAX_COMMAND_SECONDS, SENSITIVE_PATHS, CodeOptions
@@ -377,7 +380,7 @@ class ArtifactSettings(Section):
 class LedgerSettings(Section):
     """Audit records."""
 
-    redact: tuple[NonEmpty, ...] = ()
+    redact: Annotated[tuple[NonEmpty, ...], CONFIDENTIAL] = ()
     """Regular expressions of what is to be taken out of records, besides what looks like a secret anyway."""
 
     @field_validator("redact")
@@ -635,7 +638,21 @@ class ReadSettings(Struct, frozen=True):
     wrong: frozenset[str]
     """The sections that are: keys of owlclaw.yaml."""
     problems: tuple[Problem, ...]
-    where: _Where
+    document: YamlDocument
+    environment: Environment
+
+    def where(self, path: Sequence[str | int]) -> str:
+        """Tell where the setting at a path stands, or would stand."""
+        return self.environment.where(path) or self.document.where(path)
+
+    def in_force(self, environ: Mapping[str, str]) -> tuple[SettingInForce, ...]:
+        """Return all settings, each with its value and where that comes from, without what may be a secret."""
+        redactor = Redactor(named_secrets(environ), self.settings.ledger.redact)
+
+        def redact(value: JsonValue) -> JsonValue:
+            return redactor.redact({"value": value})["value"]
+
+        return tuple(settings_in_force(self.settings, FileSettings, self.environment, self.document, redact))
 
 
 def load_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
@@ -652,7 +669,11 @@ def load_runtime_settings(folder: Path, environ: Mapping[str, str]) -> Settings:
 
     Raises ConfigurationError, too, with every variable, folder and file that it needs and that is not there.
     """
-    read = read_settings(folder, environ)
+    return usable_by_runtime(read_settings(folder, environ), environ)
+
+
+def usable_by_runtime(read: ReadSettings, environ: Mapping[str, str]) -> Settings:
+    """Return settings that were read, if a runtime can start with them; raises as `load_runtime_settings`."""
     settings = _usable(read)
     if missing := missing_for_runtime(read, environ):
         raise ConfigurationError(missing)
@@ -680,7 +701,7 @@ def read_settings(folder: Path, environ: Mapping[str, str]) -> ReadSettings:
         problems += model_problems(error, FileSettings, where)
         wrong = frozenset(str(each["loc"][0]) for each in error.errors())
         written = FileSettings.model_validate({key: value for key, value in data.items() if key not in wrong})
-    return ReadSettings(_resolved(written, folder), unread | wrong, tuple(problems), where)
+    return ReadSettings(_resolved(written, folder), unread | wrong, tuple(problems), document, environment)
 
 
 def missing_for_runtime(read: ReadSettings, environ: Mapping[str, str]) -> list[Problem]:

@@ -42,6 +42,7 @@ from serve.runs import RunRoutes
 from serve.schedules import ScheduleRoutes
 from serve.secrets import SecretRoutes
 from serve.security_headers import DOCS, SecurityHeaders
+from serve.server_facts import NO_FACTS, ServerFacts
 from serve.streams import STREAMS, OpenRequestLimit
 from serve.surfaces import SurfaceFactory, Surroundings
 from serve.tenants import TenantRoutes
@@ -102,13 +103,14 @@ def build_api(
     streams: int = STREAMS,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
     surfaces: Sequence[SurfaceFactory] = (),
+    facts: ServerFacts = NO_FACTS,
 ) -> FastAPI:
     """Return the API.
 
     `clock` bounds `?wait=`. At most so many `streams` (event streams, and triggers with `?wait=`) are open at once; event streams send a
     comment every `keep_alive_seconds`. `hosts`: names that requests may call the server by, besides those of the loopback interface.
     `origins`: whose pages may use it, with a key. `proxies`: see ForwardedHeaders. `is_local`: only this machine reaches it, and may see
-    its page of documentation. `surfaces`: what is served beside it.
+    its page of documentation. `surfaces`: what is served beside it, and may show the `facts`.
     """
     api = Api(
         title="OwlClaw",
@@ -125,7 +127,7 @@ def build_api(
     api.router.routes.insert(0, triggers.fast_route())
     paths = PathOperations()
     paths.add(api.router.routes)
-    shown = [build(Surroundings(runtime, clock, places, keep_alive_seconds)) for build in surfaces]
+    shown = [build(Surroundings(runtime, clock, places, keep_alive_seconds, facts)) for build in surfaces]
     resources = (
         triggers,
         WebhookRoutes(runtime),

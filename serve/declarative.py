@@ -93,6 +93,7 @@ def application(args: JsonObject) -> Application:
         replicas=wanted.replicas,
         nodes=nodes,
         beside=[steward],
+        facts=prepared.facts,
     )
 
 

@@ -23,6 +23,7 @@ from serve.api import build_api
 from serve.connections import connections, open_many_files
 from serve.ingress_replicas import one_for_each_node
 from serve.loopback import keep_replica_on_loopback
+from serve.server_facts import NO_FACTS, ServerFacts
 from serve.surfaces import surfaces
 
 _SHUTDOWN_SECONDS = 2.0
@@ -64,6 +65,7 @@ def ingress(
     replicas: int | None = 1,
     nodes: int = 1,
     beside: Collection[Application] = (),
+    facts: ServerFacts = NO_FACTS,
 ) -> Application:
     """Return the application to run with Serve. The replica builds the API itself, so only the plan travels.
 
@@ -72,6 +74,7 @@ def ingress(
     `keys_required`: others than this machine may reach it.
     `replicas`: how many there are; None: one for each node of the cluster, also of those that join, of which there are `nodes` now.
     `beside`: what else the application consists of.
+    `facts`: what operators may see of this start.
     """
     streams = -(-connections(http.streams).streams // (replicas or nodes))
 
@@ -96,6 +99,7 @@ def ingress(
             is_local=not keys_required,
             streams=streams,
             surfaces=surfaces(),
+            facts=facts,
         )
 
     deployment = ray_serve.deployment(

@@ -52,16 +52,7 @@ class KeyRoutes(Resource):
     )
     async def create_key(self, request: Request) -> Response:
         """Make a key that can do no more than the one of this request. Its text is in this answer alone: nobody can read it again."""
-        asked = read_body(await request.body(), wire.KeyRequest)
-        tenant = asked.get("tenant")
-        wanted = KeyRequest(
-            asked["name"],
-            tuple(asked["scopes"]),
-            tuple(asked.get("agents", ())),
-            asked.get("days", DEFAULT_DAYS),
-            None if tenant is None else TenantId(tenant),
-            asked.get("starts_a_minute"),
-        )
+        wanted = wanted_key(read_body(await request.body(), wire.KeyRequest))
         return _issued(await self._runtime.keys.create(principal_of(request), wanted), 201)
 
     @operation(
@@ -93,6 +84,19 @@ class KeyRoutes(Resource):
         Repeating it changes nothing.
         """
         return json_response(key_body(await self._runtime.keys.revoke(principal_of(request), KeyId(key_id))))
+
+
+def wanted_key(asked: wire.KeyRequest) -> KeyRequest:
+    """Return what a new key is to be."""
+    tenant = asked.get("tenant")
+    return KeyRequest(
+        asked["name"],
+        tuple(asked["scopes"]),
+        tuple(asked.get("agents", ())),
+        asked.get("days", DEFAULT_DAYS),
+        None if tenant is None else TenantId(tenant),
+        asked.get("starts_a_minute"),
+    )
 
 
 def _issued(issued: IssuedKey, status: int) -> Response:

@@ -321,6 +321,7 @@ def _start(
             keys_required=not http.is_local,
             replicas=1 if front is not None else None,
             nodes=nodes,
+            facts=prepared.facts,
         ),
         name="owlclaw",
         route_prefix="/",

@@ -12,9 +12,10 @@ from starlette.responses import Response
 from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.principal import Principal
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.runtime.api import Runtime
+from owlclaw_ray.runtime.api import LedgerVerification, Runtime
 from owlclaw_ray.store.queries import LedgerFilter
 from serve.parameters import AgentPath, AgentQuery, Id, Moment, agent_of, only_agent_of, principal_of, tenant_of
 from serve.representations import (
@@ -133,14 +134,21 @@ class LedgerRoutes(Resource):
     )
     async def verify_ledger(self, request: Request, query: Annotated[SinceQuery, Query()]) -> Response:
         """Verify all chains, record by record: those of the caller's tenant, or of another one, a deleted one too, for operators."""
-        principal = principal_of(request)
-        principal.require_all_agents()
-        tenant = principal.tenant
-        if query.tenant is not None and query.tenant != tenant:
-            principal.require("tenants:read")
-            tenant = (await self._runtime.tenants.tenant(TenantId(query.tenant))).tenant
-        since = [head_of(tenant, each) for each in query.since]
-        return json_response(verification_body(await self._runtime.verify_ledger(tenant, since)))
+        _, found = await verified(self._runtime, principal_of(request), query)
+        return json_response(verification_body(found))
 
     async def _records(self, where: LedgerFilter) -> Response:
         return json_response(ledger_body(await self._runtime.ledger(where), where.limit))
+
+
+async def verified(runtime: Runtime, principal: Principal, query: SinceQuery) -> tuple[TenantId, LedgerVerification]:
+    """Verify all chains of the principal's tenant, or of the one that is asked for; return whose they are, and what was found.
+
+    Raises AccessDeniedError, NotFoundError.
+    """
+    principal.require_all_agents()
+    tenant = principal.tenant
+    if query.tenant is not None and query.tenant != tenant:
+        principal.require("tenants:read")
+        tenant = (await runtime.tenants.tenant(TenantId(query.tenant))).tenant
+    return tenant, await runtime.verify_ledger(tenant, [head_of(tenant, each) for each in query.since])

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.app_loader import application
+from owlclaw_ray.configuration.setting_sources import SettingInForce
 from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.endpoint import RealModel
@@ -24,9 +25,10 @@ from owlclaw_ray.errors import ConfigurationError, DefinitionError, Problem, Sto
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.own_packages import namesakes
 from owlclaw_ray.secrets.keyring import written_keys
-from owlclaw_ray.settings import Settings, load_runtime_settings
+from owlclaw_ray.settings import Settings, read_settings, usable_by_runtime
 from owlclaw_ray.store.sql.locations import Location
 from serve import pid_file
+from serve.server_facts import ServerFacts
 from serve.tool_advice import KnownNames, tool_advice
 
 _LOCK = "owlclaw.lock"
@@ -52,6 +54,14 @@ class PreparedServer(Struct, frozen=True):
     """Warnings about what works, but not as its author meant."""
     master_keys: str = ""
     """Those of tenants' secrets, as they are written."""
+    in_force: tuple[SettingInForce, ...] = ()
+    """The settings as operators may see them."""
+
+    @property
+    def facts(self) -> ServerFacts:
+        """What operators may know of the server's start."""
+        unusable = tuple(problem for error in self.broken for problem in error.problems)
+        return ServerFacts(self.in_force, self.tools, (*unusable, *self.advice))
 
     @property
     def scripted(self) -> tuple[str, ...]:
@@ -71,7 +81,8 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> PreparedServer:
     from owlclaw_ray.telemetry.tracing.destinations import check_installed
     from owlclaw_ray.tools.composition import declared_tools
 
-    settings = load_runtime_settings(folder, environ)
+    read = read_settings(folder, environ)
+    settings = usable_by_runtime(read, environ)
     app = application(settings.app, settings.folder)
     tools = declared_tools(app.sources(), settings.host_tools, app.registry.hooks)
     source = DefinitionFolder(settings.agents_dir, settings.defaults, Machine(environ))
@@ -104,7 +115,8 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> PreparedServer:
     if tracing is not None:
         check_installed(tracing)
     keys = written_keys(settings.secrets.key_file, environ)
-    return PreparedServer(settings, app, tools, tuple(definitions), tuple(broken), tracing, advice, keys)
+    in_force = read.in_force(environ)
+    return PreparedServer(settings, app, tools, tuple(definitions), tuple(broken), tracing, advice, keys, in_force)
 
 
 def files_left(settings: Settings) -> Iterator[tuple[Problem, bool]]:

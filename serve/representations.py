@@ -369,8 +369,7 @@ def ledger_body(records: Sequence[ChainedRecord], limit: int) -> wire.Ledger:
     """Return a page of records; if it is full, with the place to go on."""
     following = None
     if len(records) >= limit:
-        place = LedgerPlace.of(records[-1])
-        following = f"{(place.at - _EPOCH) // timedelta(microseconds=1)}.{place.position}.{place.writer}"
+        following = place_text(LedgerPlace.of(records[-1]))
     return {"records": [record_body(record) for record in records], "next_after": following}
 
 
@@ -393,6 +392,11 @@ def heads_body(tenant: TenantId, chains: Sequence[LedgerChain], at: datetime) ->
             for each in chains
         ]
     }
+
+
+def place_text(place: LedgerPlace) -> str:
+    """Return a place as clients pass it on."""
+    return f"{(place.at - _EPOCH) // timedelta(microseconds=1)}.{place.position}.{place.writer}"
 
 
 def place_of(text: str) -> LedgerPlace:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Scope
 from owlclaw_ray.domain.issuer import Credential
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runtime.api import Runtime
+from serve.server_facts import NO_FACTS, ServerFacts
 from serve.streams import OpenRequestLimit
 
 _MODULES = ("console.surface",)
@@ -52,6 +53,7 @@ class Surroundings(Struct, frozen=True):
     """Of requests that stay open."""
     keep_alive: float
     """Seconds between two signs of life of a stream."""
+    facts: ServerFacts = NO_FACTS
 
 
 SurfaceFactory = Callable[[Surroundings], Surface]

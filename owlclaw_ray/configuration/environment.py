@@ -90,6 +90,12 @@ class Environment(Struct):
                 section[path[-1]] = value
         return merged
 
+    def variable_of(self, path: Sequence[str | int]) -> str | None:
+        """Return the variable that set the value at the path, or something of which it is a part; None if none did."""
+        parts = tuple(part for part in path if isinstance(part, str))
+        begins = (parts[:end] for end in range(1, len(parts) + 1))
+        return next((self.variables[each] for each in begins if each in self.variables), None)
+
     def where(self, path: Sequence[str | int]) -> str | None:
         """Return the variable that set the value at the path, if one did."""
         parts = tuple(part for part in path if isinstance(part, str))

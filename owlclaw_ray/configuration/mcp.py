@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from owlclaw_ray.configuration.limits import Seconds
 from owlclaw_ray.configuration.placeholders import has_stray_placeholder, names_in
-from owlclaw_ray.configuration.section import Headers, NonEmpty, Section
+from owlclaw_ray.configuration.section import CONFIDENTIAL, Headers, NonEmpty, Section
 
 _SERVER = re.compile(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*")
 _SERVER_LENGTH = 24
@@ -43,8 +43,8 @@ class McpServerFile(Section):
     """One server: a program, or an address."""
 
     command: NonEmpty | None = None
-    args: tuple[str, ...] = ()
-    env: dict[str, str] = Field(default_factory=dict)
+    args: Annotated[tuple[str, ...], CONFIDENTIAL] = ()
+    env: Annotated[dict[str, str], CONFIDENTIAL] = Field(default_factory=dict)
     """Beside PATH, HOME, TMPDIR and LANG; `${NAME}` in a value is a variable of the runtime."""
     folder: Path | None = None
     """Where the program runs; none: the folder of owlclaw.yaml."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from types import UnionType
 from typing import Annotated, TypeAlias, Union
 
+from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
@@ -32,11 +33,16 @@ def _secret(value: object) -> object:
     return value
 
 
+class Confidential(Struct, frozen=True):
+    """Marks a setting in which a secret may be written: of its texts nobody is shown more than the variables that they name."""
+
+
+CONFIDENTIAL = Confidential()
 NonEmpty: TypeAlias = Annotated[str, Field(min_length=1)]
-Headers: TypeAlias = Annotated[dict[str, str], AfterValidator(_headers)]
+Headers: TypeAlias = Annotated[dict[str, str], AfterValidator(_headers), CONFIDENTIAL]
 """Fields of HTTP requests; `${NAME}` in a value is a variable of the runtime."""
 
-Secret: TypeAlias = Annotated[str, BeforeValidator(_secret)]
+Secret: TypeAlias = Annotated[str, BeforeValidator(_secret), CONFIDENTIAL]
 """The variable that holds a secret."""
 
 

@@ -27,10 +27,27 @@ class YamlDocument(Struct, frozen=True):
 
     def where(self, path: Sequence[str | int]) -> str:
         """Return `file:line: dotted.path`; the line is that of the nearest part that the file has."""
+        place = self.line_of(path)
+        return f"{place}: {dotted(path)}" if path else place
+
+    def line_of(self, path: Sequence[str | int]) -> str:
+        """Return `file:line` of the nearest part of a path that the file has."""
         parts = tuple(path)
         known = next((parts[:length] for length in range(len(parts), -1, -1) if parts[:length] in self.lines), ())
-        place = f"{self.source}:{self.lines[known]}" if known in self.lines else self.source
-        return f"{place}: {dotted(parts)}" if parts else place
+        return f"{self.source}:{self.lines[known]}" if known in self.lines else self.source
+
+    def has(self, path: Sequence[str | int]) -> bool:
+        """Return whether the file says something at a path."""
+        value: JsonValue = self.data
+        for part in path:
+            match value, part:
+                case list(), int(index) if index < len(value):
+                    value = value[index]
+                case dict(), str(key) if key in value:
+                    value = value[key]
+                case _:
+                    return False
+        return True
 
 
 def dotted(path: Sequence[str | int]) -> str:

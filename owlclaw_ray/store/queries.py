@@ -427,7 +427,7 @@ class PendingCallbackCount(Query[int], frozen=True):
 
 
 class LedgerFilter(Query[Sequence[ChainedRecord]], frozen=True):
-    """The ledger records that match, oldest first. Absent fields do not filter."""
+    """The ledger records that match, oldest first, or newest first. Absent fields do not filter."""
 
     tenant: TenantId
     agent: AgentRef | None = None
@@ -440,7 +440,8 @@ class LedgerFilter(Query[Sequence[ChainedRecord]], frozen=True):
     until: datetime | None = None
     """Before this time, not at it."""
     after: LedgerPlace | None = None
-    """Where to go on."""
+    """Where to go on, in the order that is asked for."""
+    newest_first: bool = False
 
 
 class LedgerBreaks(Query[Sequence[ChainBreak]], frozen=True):

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import AsyncIterator
+import shutil
+from collections.abc import AsyncIterator, Iterator
 from functools import cache
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import httpx
 import pytest
@@ -15,8 +17,12 @@ from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.runtime.api import Runtime
 from serve.api import build_api
+from tests.contract.conftest import Served
 from tests.serve.conftest import BODY_LIMIT, Stage, serving
 from tests.serve.double import MemoryRuntime
+
+if TYPE_CHECKING:
+    import playwright.sync_api
 
 SERVER = "http://localhost:8700"
 
@@ -79,6 +85,29 @@ def token_of(page: str) -> str:
 async def browser(api: FastAPI) -> AsyncIterator[Browser]:
     async with Browser(api) as found:
         yield found
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[playwright.sync_api.Browser]:
+    """A real browser."""
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
+        if "CI" in os.environ:  # noqa: TID251 - which machine it is decides whether a missing browser fails
+            pytest.fail("CI promises Chromium")
+        pytest.skip("there is no chromium")
+    with sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def http(server: Served) -> Iterator[httpx.Client]:
+    """The API beside the console that the browser sees."""
+    with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {server.key}"}, timeout=60) as client:
+        yield client
 
 
 async def issued(runtime: MemoryRuntime, *scopes: str, agents: tuple[str, ...] = ()) -> str:

@@ -15,8 +15,11 @@ from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.score import Score
 from owlclaw_ray.domain.webhook import Mapping, SignatureForm, WebhookSource
 from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.settings import read_settings
 from owlclaw_ray.testing.in_process import in_process_runtime
+from owlclaw_ray.tools.composition import declared_tools
 from serve.api import build_api
+from serve.server_facts import ServerFacts
 from serve.surfaces import surfaces
 
 SECRET = "It's a Secret to Everybody"
@@ -68,7 +71,12 @@ async def serve(folder: Path, listener: socket.socket, started: Future[uvicorn.S
         scores=Scores(),
     ) as runtime:
         api = build_api(
-            runtime, clock=SystemClock(), body_limit_bytes=BODY_LIMIT, keep_alive_seconds=0.1, surfaces=surfaces()
+            runtime,
+            clock=SystemClock(),
+            body_limit_bytes=BODY_LIMIT,
+            keep_alive_seconds=0.1,
+            surfaces=surfaces(),
+            facts=ServerFacts(read_settings(folder, {}).in_force({}), declared_tools(app.sources())),
         )
         config = uvicorn.Config(api, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)

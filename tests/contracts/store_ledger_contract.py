@@ -109,6 +109,19 @@ class LedgerContract:
         assert pages == everything
         assert [each.record for each in everything] == [*same_time, record(7), record(8)]
 
+    async def test_the_ledger_is_read_in_pages_from_its_end_too(self, store: Store) -> None:
+        same_time = [replace(record(number), at=NOW) for number in range(7)]
+        await store.apply([AppendLedger((*same_time, record(7), record(8)))])
+        everything = await store.read(LedgerFilter(AGENT.tenant))
+
+        pages: list[ChainedRecord] = []
+        where = LedgerFilter(AGENT.tenant, limit=2, newest_first=True)
+        while page := await store.read(where):
+            pages += page
+            where = replace(where, after=LedgerPlace.of(page[-1]))
+
+        assert pages == everything[::-1]
+
     async def test_records_of_one_tool_are_found_among_many_others(self, store: Store) -> None:
         rare = [replace(record(number), data={"tool": "rare"}) for number in (3, 900, 1_203)]
         usual = [replace(record(number), data={"content": {"tool": "rare"}}) for number in range(1_203)]

@@ -645,9 +645,16 @@ class MemoryRuntime(Runtime):
             and (where.tool is None or chained.record.data.get("tool") == where.tool)
             and (where.since is None or chained.record.at >= where.since)
             and (where.until is None or chained.record.at < where.until)
-            and (where.after is None or LedgerPlace.of(chained) > where.after)
+            and (
+                where.after is None
+                or (
+                    LedgerPlace.of(chained) < where.after
+                    if where.newest_first
+                    else LedgerPlace.of(chained) > where.after
+                )
+            )
         ]
-        return found[: where.limit]
+        return (found[::-1] if where.newest_first else found)[: where.limit]
 
     async def ledger_chains(self, tenant: TenantId) -> Sequence[LedgerChain]:
         return [LedgerChain("test", len(self._ledger), "1" * 64)]

@@ -616,9 +616,13 @@ def _ledger_page(where: LedgerFilter, size: int) -> Select[Any]:
         found = found.where(ledger.c.at < to_micros(where.until))
     if where.after is not None:
         at, place = to_micros(where.after.at), (where.after.writer, where.after.position)
-        later = tuple_(ledger.c.writer, ledger.c.position) > place
-        found = found.where(ledger.c.at >= at, (ledger.c.at > at) | later)
-    return found.order_by(ledger.c.at, ledger.c.writer, ledger.c.position).limit(size)
+        chained = tuple_(ledger.c.writer, ledger.c.position)
+        if where.newest_first:
+            found = found.where(ledger.c.at <= at, (ledger.c.at < at) | (chained < place))
+        else:
+            found = found.where(ledger.c.at >= at, (ledger.c.at > at) | (chained > place))
+    order = (ledger.c.at, ledger.c.writer, ledger.c.position)
+    return found.order_by(*((each.desc() for each in order) if where.newest_first else order)).limit(size)
 
 
 @reads(MissingLedgerGuards)

@@ -171,6 +171,7 @@ REST_OF_LEDGER = (
     {"agent": AGENT, "after": LedgerPlace(NOW, "keeper-1", 5)},
     {"kind": LedgerKind.RUN, "after": LedgerPlace(NOW, "keeper-1", 5)},
     {"since": NOW, "until": NOW},
+    {"kind": LedgerKind.RUN, "after": LedgerPlace(NOW, "keeper-1", 5), "newest_first": True},
 )
 
 
