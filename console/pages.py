@@ -38,6 +38,8 @@ PLACES = (
     _NavigationPlace("runs", "Runs", "runs:read"),
     _NavigationPlace("agents", "Agents", "agents:read"),
     _NavigationPlace("approvals", "Approvals", "approvals:read"),
+    _NavigationPlace("schedules", "Schedules", "schedules:read"),
+    _NavigationPlace("fleet", "Fleet", "system:read"),
 )
 
 

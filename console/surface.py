@@ -12,10 +12,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from console.agents import AgentPages
 from console.approvals import ApprovalPages
+from console.fleet import FleetPages
 from console.jinja import Templates
 from console.pages import PREFIX
 from console.run import RunPages
 from console.runs import RunsPages
+from console.schedules import SchedulePages
 from console.sign_in import SignInPages
 from console.text import bytes_of
 from console.visits import Visit, form_token
@@ -44,7 +46,7 @@ class Console:
         self._sessions = surroundings.runtime
         self._pages = [
             kind(surroundings, self._templates)
-            for kind in (SignInPages, RunsPages, RunPages, AgentPages, ApprovalPages)
+            for kind in (SignInPages, RunsPages, RunPages, AgentPages, ApprovalPages, SchedulePages, FleetPages)
         ]
 
     def router(self) -> APIRouter:
