@@ -114,13 +114,11 @@ class SchedulePages(Pages):
         )
 
     async def _active(self, request: Request, agent: str) -> Sequence[Schedule]:
-        where = ScheduleFilter(tenant_of(request), only_agent_of(request, agent or None), ScheduleStatus.ACTIVE)
-        found: list[Schedule] = []
+        ref, found = only_agent_of(request, agent or None), list[Schedule]()
         while len(found) < _MOST_READ:
             after = found[-1].schedule_id if found else None
-            some = await self._runtime.timetable.schedules(
-                ScheduleFilter(where.tenant, where.agent, where.status, after, _READ_AT_ONCE)
-            )
+            where = ScheduleFilter(tenant_of(request), ref, ScheduleStatus.ACTIVE, after, _READ_AT_ONCE)
+            some = await self._runtime.timetable.schedules(where)
             found += some
             if len(some) < _READ_AT_ONCE:
                 break

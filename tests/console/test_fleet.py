@@ -214,7 +214,7 @@ async def test_a_runtime_without_nodes_and_one_that_stands_by_say_so(browser, ru
     runtime.cluster = ClusterView()
     assert "one process, without Ray" in (await browser.get(FLEET)).text
     runtime.cluster = ClusterView((), LeaseView("east", held=False, generation=0, holder="west"))
-    assert "This cluster stands by : west runs the agents" in words((await browser.get(FLEET)).text)
+    assert "This cluster stands by: west runs the agents" in words((await browser.get(FLEET)).text)
 
 
 @pytest.mark.parametrize("path", [FLEET, f"{FLEET}?fragment=live", f"{FLEET}/nodes/id-of-alpha/drain"])
