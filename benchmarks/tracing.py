@@ -24,7 +24,7 @@ from benchmarks.otlp_stub import HANGING
 from benchmarks.question import Answer, Figure, Plot, Say, Series, Size
 from benchmarks.system import RunningSystem, running_system
 from owlclaw_ray.telemetry.metrics.exposition import read
-from serve.cli.numbers import Numbers
+from serve.numbers import Numbers
 
 TITLE = "What tracing costs runs: traces exported, a receiver that hangs, and no tracing."
 AGENTS = 1_000

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from console.schedule_times import in_words, local
 from console.static_files import address
 from console.text import brief, clipped, finalised, pretty
 
@@ -28,7 +29,10 @@ def _environment() -> Environment:
         "count": counted,
         "definition": definition_of,
         "duration": duration,
+        "in_words": in_words,
+        "instant": instant,
         "iso": iso,
+        "local": local,
         "money": money,
         "pretty": pretty,
         "segment": segment,
@@ -91,6 +95,11 @@ def money(dollars: float) -> str:
 def iso(at: datetime) -> str:
     """Return a time for programs."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def instant(at: datetime) -> str:
+    """Return a time for forms that send it back: to the microsecond."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def since(at: datetime, begin: datetime) -> str:

@@ -42,6 +42,8 @@ PLACES = (
     _NavigationPlace("agents", "Agents", "agents:read"),
     _NavigationPlace("usage", "Usage", "runs:read"),
     _NavigationPlace("approvals", "Approvals", "approvals:read"),
+    _NavigationPlace("schedules", "Schedules", "schedules:read"),
+    _NavigationPlace("fleet", "Fleet", "system:read"),
     _NavigationPlace("webhooks", "Webhooks", "webhooks:read"),
     _NavigationPlace("ledger", "Ledger", "ledger:read"),
     _NavigationPlace("tools", "Tools", "system:read"),

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from console.agents import AgentPages
 from console.approvals import ApprovalPages
+from console.fleet import FleetPages
 from console.jinja import Templates
 from console.keys import KeyPages
 from console.ledger import LedgerPages
@@ -19,6 +20,7 @@ from console.matching import MatchingPages
 from console.pages import PREFIX
 from console.run import RunPages
 from console.runs import RunsPages
+from console.schedules import SchedulePages
 from console.settings import SettingsPages
 from console.sign_in import SignInPages
 from console.tenants import TenantPages
@@ -61,6 +63,8 @@ class Console:
                 AgentPages,
                 ApprovalPages,
                 UsagePages,
+                SchedulePages,
+                FleetPages,
                 WebhookPages,
                 LedgerPages,
                 ToolPages,

@@ -171,14 +171,16 @@ class CopyButton extends HTMLElement {
 const UNITS = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
 const words = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "narrow" });
 const exact = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+const near = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", timeZoneName: "short" });
 
-/** Shows a time as distance from now, or with `elapsed` as a stopwatch; the exact one, in the visitor's zone, as its title. */
+/** Shows a time as distance from now, or with `elapsed` as a stopwatch, with `exact` as it is; in the visitor's zone, also as its title. */
 class RelativeTime extends HTMLElement {
   static all = new Set();
 
   connectedCallback() {
     this.at = new Date(this.getAttribute("datetime"));
     this.title = exact.format(this.at);
+    if (this.hasAttribute("exact")) return void (this.textContent = near.format(this.at));
     RelativeTime.all.add(this);
     this.show();
   }

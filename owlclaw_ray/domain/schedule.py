@@ -148,3 +148,12 @@ class Backfill(Struct, frozen=True):
     """Due times that have a run already."""
     refused: int
     """Due times without a run, because the agent's queue is full or a quota is reached; asking again later makes it good."""
+
+
+class BackfillPlan(Struct, frozen=True):
+    """What a backfill would do."""
+
+    missing: tuple[datetime, ...]
+    """The due times that have no run, and would get one."""
+    known: int
+    """Due times that have a run already."""

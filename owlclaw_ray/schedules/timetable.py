@@ -18,6 +18,7 @@ from owlclaw_ray.domain.schedule import (
     MAX_JITTER_SECONDS,
     MIN_INTERVAL_SECONDS,
     Backfill,
+    BackfillPlan,
     Schedule,
     ScheduleKind,
     ScheduleRequest,
@@ -64,6 +65,8 @@ from owlclaw_ray.store.queries import ScheduleById, ScheduleFilter, TicksOfSched
 
 MAX_BACKFILL = 1_000
 """Due times that one backfill may ask for."""
+_MAX_TICKS = 3 * MAX_BACKFILL
+"""More than the due times of a backfill have: each is skipped once at most, and has one run at most."""
 _WHEN = ("at", "delay_seconds", "interval_seconds", "cron_expression")
 
 
@@ -268,7 +271,29 @@ class Timetable:
         However often it is asked, no due time has two runs. They count for the `quota` of the key that asks for them. Raises NotFoundError,
         ScheduleClosedError if it is cancelled, SettledError if it has one time only or is of heartbeats, ScheduleError.
         """
-        schedule, now = await self.schedule(tenant, schedule_id), self._clock.now()
+        now = self._clock.now()
+        schedule, dues = await self._past_due_times(tenant, schedule_id, since, until, now)
+        asked = replace(schedule, submitters=tuple(dict.fromkeys((*schedule.submitters, *submitters))))
+        return await self._backfill(asked, dues, now, quota) if dues else Backfill((), 0, 0)
+
+    async def plan_backfill(
+        self, tenant: TenantId, schedule_id: ScheduleId, since: datetime, until: datetime
+    ) -> BackfillPlan:
+        """Return what a backfill from `since` to `until` would do, if nothing else happened meanwhile; raises as `backfill`."""
+        schedule, dues = await self._past_due_times(tenant, schedule_id, since, until, self._clock.now())
+        if not dues:
+            return BackfillPlan((), 0)
+        after_last = dues[-1] + timedelta(microseconds=1)
+        ticks = await self._store.read(TicksOfSchedule(schedule_id, after_last, _MAX_TICKS, tenant))
+        have = {tick.run_id for tick in ticks}
+        missing = tuple(due for due in dues if run_id_of(schedule, due) not in have)
+        return BackfillPlan(missing, len(dues) - len(missing))
+
+    async def _past_due_times(
+        self, tenant: TenantId, schedule_id: ScheduleId, since: datetime, until: datetime, now: datetime
+    ) -> tuple[Schedule, Sequence[datetime]]:
+        """Return a schedule and its due times that a backfill is about; raises as `backfill`."""
+        schedule = await self.schedule(tenant, schedule_id)
         since, until = _aware("since", since), _aware("until", until)
         if schedule.kind is ScheduleKind.ONCE:
             why = "it has one time only; make another one instead"
@@ -283,8 +308,7 @@ class Timetable:
         dues = due_times_between(schedule, since, until, MAX_BACKFILL + 1)
         if len(dues) > MAX_BACKFILL:
             raise ScheduleError("since", f"there are more than {MAX_BACKFILL} due times from then on; ask for fewer")
-        asked = replace(schedule, submitters=tuple(dict.fromkeys((*schedule.submitters, *submitters))))
-        return await self._backfill(asked, dues, now, quota) if dues else Backfill((), 0, 0)
+        return schedule, dues
 
     async def _backfill(
         self, schedule: Schedule, dues: Sequence[datetime], now: datetime, quota: KeyQuota | None

@@ -17,8 +17,8 @@ from rich.text import Text
 from owlclaw_ray.counting import counted
 from owlclaw_ray.errors import NotFoundError, RuntimeUnavailableError
 from serve.cli.connection import HERE, FolderOption, UrlOption, connect
-from serve.cli.numbers import MetricsDelta, Numbers
 from serve.cli.output import console, plain
+from serve.numbers import MetricsDelta, Numbers
 
 _MAX_ROWS = 12
 _ANY_WIDTH = 10_000

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
@@ -27,13 +28,23 @@ if TYPE_CHECKING:
 SERVER = "http://localhost:8700"
 
 
+class StageClock(SystemClock):
+    """Waits in real time, and says what the clock of the runtime that is played says."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def now(self) -> datetime:
+        return self._stage.played._clock.now()
+
+
 @cache
 def staged() -> tuple[Stage, FastAPI]:
     """The API with the console, and the stage that it plays on."""
     stage = Stage()
     api = build_api(
         cast("Runtime", stage),
-        clock=SystemClock(),
+        clock=StageClock(stage),
         body_limit_bytes=BODY_LIMIT,
         keep_alive_seconds=0.02,
         surfaces=[build],

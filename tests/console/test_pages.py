@@ -413,15 +413,15 @@ async def test_whatever_is_in_a_field_is_shown_as_text(browser, runtime):
     ]  # fmt: skip
     for path in paths:
         page = (await browser.get(f"/console/{path}")).text
-        _is_harmless(page, path)
+        is_harmless(page, path)
     await runtime.cancel(live.agent.tenant, live.run_id)
-    _is_harmless((await browser.get(f"/console/runs/{live.run_id}/stream")).text, "stream")
+    is_harmless((await browser.get(f"/console/runs/{live.run_id}/stream")).text, "stream")
     plain = await browser.get(f"/console/runs/{run.run_id}/entries/9")
     assert plain.headers["content-type"].startswith("text/plain")
     assert plain.headers["x-content-type-options"] == "nosniff"
 
 
-def _is_harmless(page, path):
+def is_harmless(page, path):
     scripts = re.findall(r"<script[^>]*>", page)
     assert all(
         re.fullmatch(r'<script type="module" src="/console/static/console\.js\?v=[0-9a-f]{12}">', each)

@@ -6,7 +6,7 @@ import pytest
 from owlclaw_ray.domain.tracing import TraceParent
 from owlclaw_ray.telemetry.metrics.exposition import read
 from owlclaw_ray.testing.otlp_receiver import OtlpServer
-from serve.cli.numbers import Numbers
+from serve.numbers import Numbers
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 

@@ -16,8 +16,8 @@ from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
 from owlclaw_ray.telemetry.metrics.exposition import labelled, text_of
 from owlclaw_ray.telemetry.trace_export import ExportCounts
 from owlclaw_ray.webhooks.outbox import CallbackCounts
-from serve.cli.numbers import MetricsDelta, Numbers
 from serve.cli.top import looks, render_dashboard
+from serve.numbers import MetricsDelta, Numbers
 from tests.contracts.store_commands import AGENT, NOW, ending
 
 USAGE = {"prompt_tokens": 900, "completion_tokens": 100, "cached_tokens": 500, "cost": 0.5}

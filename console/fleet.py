@@ -1,0 +1,199 @@
+"""The fleet: nodes and what they hold, model providers, and what waits for what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import ClassVar
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from console.pages import FRAGMENT, Pages, page, see
+from console.visits import read_form
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.approval import ApprovalStatus
+from owlclaw_ray.domain.node import ClusterView, NodeCondition, NodeView, nodes_called
+from owlclaw_ray.domain.run import Run, RunStatus
+from owlclaw_ray.errors import NotFoundError
+from owlclaw_ray.ids import RunId
+from owlclaw_ray.runtime.api import Health
+from owlclaw_ray.store.queries import ApprovalFilter, RunFilter
+from serve.numbers import MetricsDelta, Numbers
+from serve.parameters import principal_of, tenant_of
+
+_WAITING = 50
+"""Runs that wait, and runs that are queued, at most."""
+_MODELS = 12
+_OK = "ok"
+
+
+class ProviderLoad(Struct, frozen=True):
+    """What the model gateways of a node bear of a provider."""
+
+    provider: str
+    node: str
+    slots: float
+    """Calls that the provider is taken to bear at once."""
+    running: float
+    waiting: float
+
+
+class ModelUse(Struct, frozen=True):
+    """What was asked of a model since the processes began."""
+
+    model: str
+    calls: float
+    failed: float
+    failed_attempts: float
+    seconds: float | None
+    """Of a call that was answered, the mean."""
+    tokens: float
+    cost: float
+
+
+class Wait(Struct, frozen=True):
+    """A run that waits, or the queue of an agent, and for what."""
+
+    run: Run
+    queued: int
+    """Runs in the queue that it stands for; 0: it is not queued."""
+    why: str
+    target: str = ""
+    """The page of what it waits for, below /console; empty if there is none."""
+
+
+class FleetPages(Pages):
+    """`/console/fleet`."""
+
+    place: ClassVar[str] = "fleet"
+
+    @page("GET /console/fleet", "system:read", FRAGMENT)
+    async def console_fleet(self, request: Request) -> Response:
+        """Show the nodes, as they say, and the numbers of all parts."""
+        view, families, health = await asyncio.gather(
+            self._runtime.nodes(), self._runtime.metrics(), self._runtime.health()
+        )
+        now = Numbers(families)
+        waits = await self._waits(request, view, health) if principal_of(request).may("runs:read") else None
+        return await self.shown(
+            request,
+            "fleet.html",
+            "live",
+            nodes=view.nodes,
+            lease=view.lease,
+            health=health,
+            broken={part: state for part, state in health.parts.items() if state != _OK},
+            silent=sorted(part for (part,), up in now.by("owlclaw_up", ("part",)).items() if not up),
+            numbers=now,
+            runs={key[0]: value for key, value in now.by("owlclaw_runs", ("status",)).items()},
+            actors={key[0]: value for key, value in now.by("owlclaw_actors", ("state",)).items()},
+            means=MetricsDelta(now),
+            providers=providers_of(now),
+            models=models_of(now),
+            waits=waits,
+        )
+
+    async def _waits(self, request: Request, view: ClusterView, health: Health) -> Sequence[Wait]:
+        """Return what waits of the tenant's runs: those that wait in the middle, then the queues of agents; the newest of both."""
+        tenant = tenant_of(request)
+        where = RunFilter(tenant, None, RunStatus.WAITING, None, _WAITING, payloads=False)
+        waiting = await self._runtime.runs(where)
+        queued = await self._runtime.runs(RunFilter(tenant, None, RunStatus.QUEUED, None, _WAITING, payloads=False))
+        approvals: dict[RunId, str] = {}
+        if waiting and principal_of(request).may("approvals:read"):
+            pending = ApprovalFilter(tenant, None, None, ApprovalStatus.PENDING, 2 * _WAITING)
+            for each in await self._runtime.approvals(pending):
+                approvals[each.request.run_id] = each.request.approval_id
+        found = [_waiting(run, approvals.get(run.run_id, "")) for run in waiting]
+        first: dict[AgentRef, Run] = {run.agent: run for run in queued}
+        return found + [await self._queue(run, view, health) for run in first.values()]
+
+    async def _queue(self, run: Run, view: ClusterView, health: Health) -> Wait:
+        record = (await self._runtime.agent(run.agent)).record
+        number = max(1, record.queued_runs if record else 0)
+        if run.waits_for:
+            return Wait(run, number, f"the tenant's quota {run.waits_for} is reached")
+        if record and record.running_run:
+            return Wait(run, number, "the agent is at work", f"runs/{record.running_run}")
+        if health.holder:
+            return Wait(run, number, f"cluster {health.holder} runs the agents, and this one stands by")
+        if view.nodes and not any(node.state is NodeCondition.ACTIVE for node in view.nodes):
+            return Wait(run, number, "no node is active")
+        return Wait(run, number, "it is about to begin")
+
+    @page("GET /console/fleet/nodes/{node}/drain", "system:admin")
+    async def console_ask_drain(self, request: Request) -> Response:
+        """Show what draining the node means; nothing is done."""
+        view = await self._runtime.nodes()
+        node = _node(view, request.path_params["node"])
+        others = [each for each in view.nodes if each.state is NodeCondition.ACTIVE and each != node]
+        return await self.shown(request, "drain.html", node=node, others=len(others))
+
+    @page("POST /console/fleet/nodes/{node}/drain", "system:admin")
+    async def console_drain(self, request: Request) -> Response:
+        """Have the node run no agents any more."""
+        await read_form(request)
+        await self._runtime.drain(_node(await self._runtime.nodes(), request.path_params["node"]).node_id)
+        return see("/fleet")
+
+    @page("POST /console/fleet/nodes/{node}/undrain", "system:admin")
+    async def console_undrain(self, request: Request) -> Response:
+        """Let the node run agents again."""
+        await read_form(request)
+        await self._runtime.undrain(_node(await self._runtime.nodes(), request.path_params["node"]).node_id)
+        return see("/fleet")
+
+
+def providers_of(now: Numbers) -> Sequence[ProviderLoad]:
+    """Return the providers of all nodes, by name."""
+    slots = now.by("owlclaw_provider_slots", ("provider", "node"))
+    calls = now.by("owlclaw_provider_calls", ("provider", "node", "state"))
+    return [
+        ProviderLoad(
+            name, node, limit, calls.get((name, node, "running"), 0.0), calls.get((name, node, "waiting"), 0.0)
+        )
+        for (name, node), limit in sorted(slots.items())
+    ]
+
+
+def models_of(now: Numbers) -> Sequence[ModelUse]:
+    """Return the models that were asked most, the busiest first."""
+    calls, tokens = (
+        now.by("owlclaw_model_calls_total", ("model", "error")),
+        now.by("owlclaw_tokens_total", ("model", "kind")),
+    )
+    attempts, cost = (
+        now.by("owlclaw_model_attempts_failed_total", ("model",)),
+        now.by("owlclaw_cost_dollars_total", ("model",)),
+    )
+    means = MetricsDelta(now).mean("owlclaw_model_call_seconds", "model")
+    found = []
+    for model in {model for model, _ in calls} | {model for (model,) in attempts}:
+        made = {error: number for (each, error), number in calls.items() if each == model}
+        used = sum(number for (each, kind), number in tokens.items() if each == model and kind != "cached")
+        failed, tried = sum(made.values()) - made.get(_OK, 0.0), attempts.get((model,), 0.0)
+        found.append(
+            ModelUse(model, sum(made.values()), failed, tried, means.get((model,)), used, cost.get((model,), 0.0))
+        )
+    return sorted(found, key=lambda each: (-each.calls, each.model))[:_MODELS]
+
+
+def _waiting(run: Run, approval: str) -> Wait:
+    if approval:
+        return Wait(run, 0, "somebody's decision about a call", f"approvals/{approval}")
+    if run.awaits:
+        more = f" and {len(run.awaits) - 1} more" if len(run.awaits) > 1 else ""
+        return Wait(run, 0, f"the end of a run that it started{more}", f"runs/{run.awaits[0]}")
+    if run.waits_for:
+        return Wait(run, 0, f"the tenant's quota {run.waits_for} is reached")
+    return Wait(run, 0, "a decision, or the end of another run")
+
+
+def _node(view: ClusterView, node_id: str) -> NodeView:
+    """Return the node of that id; raises NotFoundError."""
+    found = [each for each in nodes_called(view, "all") if each.node_id == node_id]
+    if not found:
+        raise NotFoundError("node", node_id)
+    return found[0]

@@ -1,0 +1,244 @@
+"""The page of the fleet: nodes, providers, what waits for what, and draining."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+from msgspec.structs import replace
+
+from console.fleet import models_of, providers_of
+from owlclaw_ray.access.keys import KeyRequest
+from owlclaw_ray.domain.node import ClusterView, LeaseView, NodeCondition
+from owlclaw_ray.domain.principal import LOCAL
+from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.runtime.api import Health
+from owlclaw_ray.telemetry.metrics.api import MetricFamily, Sample
+from serve.numbers import Numbers
+from tests.console.conftest import issued, token_of
+from tests.console.test_pages import HOSTILE, change, is_harmless, triggered
+from tests.serve.double import LOST, node_view
+
+FLEET = "/console/fleet"
+
+
+def family(name, *samples, kind="counter"):
+    return MetricFamily(
+        name, kind, "", tuple(Sample(each, tuple(labels.items()), value) for each, labels, value in samples)
+    )
+
+
+def shown_by(runtime, *families):
+    async def metrics():
+        return families
+
+    runtime.metrics = metrics
+
+
+def words(page):
+    """What a page says, without its markup."""
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page.partition("<main")[2])))
+
+
+async def test_nodes_are_shown_with_what_they_hold_and_what_is_wrong_with_them(browser, runtime):
+    slow = node_view("gamma", memory_used=0.93, store_seconds=None, store_problem="it is locked")
+    runtime.cluster = replace(runtime.cluster, nodes=(node_view(), slow, node_view("beta", **LOST)))
+
+    page = words((await browser.get(FLEET)).text)
+
+    for text in (
+        "alpha head active", "5, 1 at work", "root, keeper, gateway", "40 % of 32 GB", "1 of 4 taken", "90 of 120 GB free", "Ray 2.60.0",
+        "93 % of 32 GB", "it is locked", "beta lost", "missed heartbeats", "held by this cluster, generation 3", "west omega 0.0.9",
+    ):  # fmt: skip
+        assert text in page, text
+
+
+async def test_numbers_of_all_parts_are_shown_and_which_parts_are_silent(browser, runtime):
+    shown_by(
+        runtime,
+        family(
+            "owlclaw_runs", ("owlclaw_runs", {"status": "queued"}, 1203.0), ("owlclaw_runs", {"status": "waiting"}, 7.0)
+        ),
+        family(
+            "owlclaw_queue_seconds", ("owlclaw_queue_seconds_sum", {}, 12.0), ("owlclaw_queue_seconds_count", {}, 400.0)
+        ),
+        family("owlclaw_up", ("owlclaw_up", {"part": "store"}, 1.0), ("owlclaw_up", {"part": "gateway beta"}, 0.0)),
+    )
+    runtime.healthy = Health(ready=False, parts={"store": "ok", "directory": "does not answer"})
+
+    page = words((await browser.get(FLEET)).text)
+
+    for text in (
+        "Runs queued 1,203",
+        "Runs running 0",
+        "Wait in the queue, mean 30 ms",
+        "missing here: gateway beta",
+        "directory : does not answer",
+    ):
+        assert text in page, text
+    assert "store :" not in page
+
+
+def test_providers_and_models_are_read_off_the_metrics():
+    now = Numbers(
+        [
+            family(
+                "owlclaw_provider_slots",
+                ("owlclaw_provider_slots", {"provider": "openai", "node": "b"}, 16.0),
+                ("owlclaw_provider_slots", {"provider": "openai", "node": "a"}, 8.0),
+            ),
+            family(
+                "owlclaw_provider_calls",
+                ("owlclaw_provider_calls", {"provider": "openai", "node": "b", "state": "waiting"}, 3.0),
+            ),
+            family(
+                "owlclaw_model_calls",
+                ("owlclaw_model_calls_total", {"model": "m", "error": "ok", "node": "a"}, 5.0),
+                ("owlclaw_model_calls_total", {"model": "m", "error": "ok", "node": "b"}, 5.0),
+                ("owlclaw_model_calls_total", {"model": "unknown", "error": "failed"}, 2.0),
+            ),
+            family("owlclaw_model_attempts_failed", ("owlclaw_model_attempts_failed_total", {"model": "m"}, 4.0)),
+            family(
+                "owlclaw_model_call_seconds",
+                ("owlclaw_model_call_seconds_sum", {"model": "m"}, 20.0),
+                ("owlclaw_model_call_seconds_count", {"model": "m"}, 10.0),
+            ),
+            family(
+                "owlclaw_tokens",
+                ("owlclaw_tokens_total", {"model": "m", "kind": "prompt"}, 100.0),
+                ("owlclaw_tokens_total", {"model": "m", "kind": "cached"}, 90.0),
+            ),
+        ]
+    )
+
+    assert [(each.node, each.slots, each.running, each.waiting) for each in providers_of(now)] == [
+        ("a", 8, 0, 0),
+        ("b", 16, 0, 3),
+    ]
+    busiest, unknown = models_of(now)
+    assert (busiest.calls, busiest.failed, busiest.failed_attempts, busiest.seconds, busiest.tokens) == (
+        10,
+        0,
+        4,
+        2,
+        100,
+    )
+    assert (unknown.model, unknown.calls, unknown.failed, unknown.seconds) == ("unknown", 2, 2, None)
+
+
+async def test_what_waits_says_for_what_and_leads_there(browser, runtime):
+    approval = runtime.request_approval()
+    asks, parent, behind, over_quota = [
+        await triggered(runtime, f"patient:{name}", name) for name in ("asks", "parent", "behind", "quota")
+    ]
+    approval = replace(approval, request=replace(approval.request, run_id=asks.run_id))
+    runtime._approvals = {approval.request.approval_id: approval}
+    change(runtime, asks.run_id, status=RunStatus.WAITING)
+    change(runtime, parent.run_id, status=RunStatus.WAITING, awaits=(RunId("run_child"), RunId("run_other")))
+    change(runtime, behind.run_id, status=RunStatus.QUEUED)
+    change(runtime, over_quota.run_id, status=RunStatus.QUEUED, waits_for="running_runs")
+
+    text = (await browser.get(FLEET)).text
+    page = words(text)
+
+    for said in (
+        "asks somebody's decision about a call",
+        "parent the end of a run that it started and 1 more",
+        "quota queued the tenant's quota running_runs is reached",
+        "behind queued it is about to begin",
+    ):
+        assert said in page, said
+    for target in (f"approvals/{approval.request.approval_id}", "runs/run_child", f"runs/{behind.run_id}"):
+        assert f'href="/console/{target}"' in text, target
+    runtime.healthy = Health(ready=True, parts={"store": "ok"}, holder="west")
+    assert "cluster west runs the agents, and this one stands by" in words((await browser.get(FLEET)).text)
+    runtime.healthy = Health(ready=True, parts={"store": "ok"})
+    runtime.cluster = ClusterView((node_view(state=NodeCondition.DRAINING),))
+    assert "behind queued no node is active" in words((await browser.get(FLEET)).text)
+    await browser.sign_in(await issued(runtime, "system:read"))
+    assert "What waits" not in (await browser.get(FLEET)).text
+
+
+async def test_a_queue_is_one_line_that_says_what_is_in_front_of_it(browser, runtime, monkeypatch):
+    runs = [await triggered(runtime, "patient", f"order {number}") for number in range(3)]
+    for run in runs[1:]:
+        change(runtime, run.run_id, status=RunStatus.QUEUED)
+    view = await runtime.agent(runs[0].agent)
+    record = replace(view.record, queued_runs=2, running_run=runs[0].run_id)
+
+    async def agent(_ref):
+        return replace(view, record=record)
+
+    monkeypatch.setattr(runtime, "agent", agent)
+    text = (await browser.get(FLEET)).text
+
+    assert "patient 2 queued runs the agent is at work" in words(text)
+    assert f'<a href="/console/runs/{runs[0].run_id}">the agent is at work</a>' in text
+
+
+async def test_a_node_is_drained_after_a_page_that_says_what_that_means_and_taken_back(browser, runtime):
+    asked = (await browser.get(f"{FLEET}/nodes/id-of-alpha/drain")).text
+    assert "5 agents leave it, 1 of them at work" in words(asked)
+    assert "No other node is active" in asked
+    assert runtime.drained == set()
+
+    drained = await browser.send_form(f"{FLEET}/nodes/id-of-alpha/drain", token=token_of(asked))
+    assert (drained.status_code, drained.headers["location"], runtime.drained) == (303, FLEET, {"id-of-alpha"})
+    page = (await browser.get(FLEET)).text
+    assert "draining" in page
+    back = await browser.fill(FLEET, f"{FLEET}/nodes/id-of-alpha/undrain")
+    assert (back.status_code, back.headers["location"], runtime.drained) == (303, FLEET, set())
+    for nowhere in ("id-of-beta", "all", "alpha", "id-of", "%00"):
+        assert (await browser.get(f"{FLEET}/nodes/{nowhere}/drain")).status_code == 404
+        assert (await browser.send_form(f"{FLEET}/nodes/{nowhere}/drain", token=token_of(asked))).status_code == 404
+
+
+async def test_who_may_not_drain_is_not_offered_it_and_other_tenants_see_no_fleet(browser, runtime):
+    runtime.drained = {"id-of-alpha"}
+    await browser.sign_in(await issued(runtime, "system:read"))
+    page = (await browser.get(FLEET)).text
+    assert "Drain" not in page
+    assert "Take back" not in page
+
+    await runtime.tenants.create(LOCAL, "acme")
+    theirs = await runtime.keys.create(LOCAL, KeyRequest("theirs", ("admin",), tenant=TenantId("acme")))
+    await browser.sign_in(theirs.text)
+    assert (await browser.get(FLEET)).status_code == 403
+    assert FLEET not in (await browser.get("/console/runs")).text
+    assert (await browser.send_form(f"{FLEET}/nodes/id-of-alpha/undrain", token="x")).status_code == 403
+
+
+async def test_a_runtime_without_nodes_and_one_that_stands_by_say_so(browser, runtime):
+    runtime.cluster = ClusterView()
+    assert "one process, without Ray" in (await browser.get(FLEET)).text
+    runtime.cluster = ClusterView((), LeaseView("east", held=False, generation=0, holder="west"))
+    assert "This cluster stands by: west runs the agents" in words((await browser.get(FLEET)).text)
+
+
+@pytest.mark.parametrize("path", [FLEET, f"{FLEET}?fragment=live", f"{FLEET}/nodes/id-of-alpha/drain"])
+async def test_whatever_a_node_or_a_metric_says_is_shown_as_text(browser, runtime, path):
+    node = replace(node_view(), name=HOSTILE, address=HOSTILE, problem=HOSTILE, parts=(HOSTILE,))
+    versions = replace(node.report.versions, platform=HOSTILE, ray=HOSTILE)
+    load = replace(node.report.load, store_seconds=None, store_problem=HOSTILE)
+    node = replace(
+        node, report=replace(node.report, versions=versions, load=load), slots=(replace(node.slots[0], name=HOSTILE),)
+    )
+    other = replace(
+        runtime.cluster.lease.others[0], cluster=HOSTILE, machines=(HOSTILE,), version=HOSTILE, since=HOSTILE
+    )
+    runtime.cluster = ClusterView(
+        (node, node), LeaseView(HOSTILE, held=False, generation=1, holder=HOSTILE, others=(other,))
+    )
+    runtime.healthy = Health(ready=False, parts={HOSTILE: HOSTILE}, holder=HOSTILE)
+    shown_by(
+        runtime,
+        family("owlclaw_up", ("owlclaw_up", {"part": HOSTILE}, 0.0)),
+        family("owlclaw_provider_slots", ("owlclaw_provider_slots", {"provider": HOSTILE, "node": HOSTILE}, 1.0)),
+        family("owlclaw_model_calls", ("owlclaw_model_calls_total", {"model": HOSTILE, "error": HOSTILE}, 1.0)),
+    )
+    run = await triggered(runtime, "patient", HOSTILE)
+    change(runtime, run.run_id, status=RunStatus.QUEUED, waits_for=HOSTILE)
+
+    is_harmless((await browser.get(path)).text, path)
