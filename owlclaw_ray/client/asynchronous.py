@@ -755,7 +755,7 @@ class Client:
         return (await self._send("GET", "/metrics", {})).text
 
     async def health(self) -> wire.Health:
-        """Return whether triggers are accepted, and the state of each part; asks once."""
+        """Return whether triggers are accepted, and, for a key with `system:read`, the state of each part; asks once."""
         try:
             response = await self._http.get("/readyz")
             answer: wire.Health = orjson.loads(response.content)
