@@ -63,7 +63,7 @@ from owlclaw_ray.runs.run_loop import RunServices
 from owlclaw_ray.runs.submissions import Dispatcher
 from owlclaw_ray.runtime.api import Health, Runtime, refuse_score
 from owlclaw_ray.runtime.host_services import host_services
-from owlclaw_ray.runtime.memory_home import has_memories, memory_home
+from owlclaw_ray.runtime.memory_home import has_memories, memory_home, memory_retention
 from owlclaw_ray.runtime.tenant_places import ArtifactPlace, DataFolder
 from owlclaw_ray.runtime.tenant_removal import TenantRemoval
 from owlclaw_ray.runtime.worker_tools import RuntimeClients, embedders_of, tool_executor
@@ -636,8 +636,13 @@ async def in_process_runtime(
             clock=clock,
             ids=ids,
         )
-    home = memory_home(memories, clients, data_dir, clock)
-    memory = LanceMemory(data_dir, embedders or FixedEmbedder(None), clock, home=home)
+    memory = LanceMemory(
+        data_dir,
+        embedders or FixedEmbedder(None),
+        clock,
+        home=memory_home(memories, clients, data_dir, clock),
+        retention=memory_retention(clients.read, None),
+    )
     tokens, price_rules = tokens or EstimatedTokens(), tuple(prices.items())
     gateway = ModelGateway(
         models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter, prices=price_rules
