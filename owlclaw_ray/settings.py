@@ -791,7 +791,9 @@ def _missing_variables(settings: Settings, environ: Mapping[str, str], where: _W
 
 def _mcp_server(name: str, written: McpServerFile, folder: Path) -> McpServerOptions:
     if written.url is not None:
-        endpoint: Command | Address = Address(written.url, tuple(written.headers.items()))
+        endpoint: Command | Address = Address(
+            written.url, tuple(written.headers.items()), tuple(written.secret_headers.items())
+        )
     else:
         own = folder if written.folder is None else folder / written.folder.expanduser()
         endpoint = Command((written.command or "", *written.args), tuple(written.env.items()), str(own))

@@ -555,10 +555,13 @@ def isolation_of(definitions: LocalDefinitions, name: str) -> Isolation:
         return Isolation.DEDICATED
 
 
-async def _mcp_pool(options: McpOptions, environ: Mapping[str, str], clock: Clock, ids: IdSource) -> McpPool:
+async def _mcp_pool(
+    options: McpOptions, environ: Mapping[str, str], vault: SecretVault, clock: Clock, ids: IdSource
+) -> McpPool:
     from owlclaw_ray.tools.mcp.pool import McpPool
 
-    pool = McpPool(options, environ=environ, clock=clock, jitter=_no_jitter, incarnation=ids.make("pool"))
+    made = ids.make("pool")
+    pool = McpPool(options, environ=environ, clock=clock, jitter=_no_jitter, incarnation=made, secret=vault.secret)
     await pool.start()
     return pool
 
@@ -648,7 +651,7 @@ async def in_process_runtime(
         models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter, prices=price_rules
     )
     tools = declared_tools(app.sources(), host_tools, app.registry.hooks)
-    pool = None if mcp is None else await _mcp_pool(mcp, environ, clock, ids)
+    pool = None if mcp is None else await _mcp_pool(mcp, environ, vault, clock, ids)
     executor = tool_executor(
         app,
         clients,

@@ -9,8 +9,17 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import MemoryLimits, MemoryTextVersion
-from owlclaw_ray.errors import MemoryChangedError, MemoryTextChangedError, MemoryTooLargeError, NotFoundError, UserError
+from owlclaw_ray.errors import (
+    MemoryChangedError,
+    MemoryTextChangedError,
+    MemoryTooLargeError,
+    NotFoundError,
+    StoreUnavailableError,
+    UserError,
+)
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.memory import file as module
 from owlclaw_ray.memory.folders import MemoryFolders
 from tests.memory.homes import NOW, TRADER, Homes, contents, memory

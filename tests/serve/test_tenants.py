@@ -189,7 +189,9 @@ async def test_a_tenant_has_a_retention_of_its_own_and_what_is_left_out_of_a_cha
     )
 
 
-@pytest.mark.parametrize("retention", [{"artifact_days": -1}, {"webhook_days": 36_501}, {"run_days": 1}, {"memory_days": "1"}])
+@pytest.mark.parametrize(
+    "retention", [{"artifact_days": -1}, {"webhook_days": 36_501}, {"run_days": 1}, {"memory_days": "1"}]
+)
 async def test_a_retention_that_cannot_be_is_refused(http, admin, retention):
     refused = await http.post("/v1/tenants", json={"tenant": "acme", "retention": retention}, headers=admin)
 

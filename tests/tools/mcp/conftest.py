@@ -12,7 +12,7 @@ import pytest
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.tools.mcp.api import McpCall, McpState
 from owlclaw_ray.tools.mcp.options import Address, Command, McpOptions, McpServerOptions
-from owlclaw_ray.tools.mcp.pool import McpPool
+from owlclaw_ray.tools.mcp.pool import McpPool, no_secrets
 from serve.loopback import free_ports
 
 FOLDER = Path(__file__).parent
@@ -61,10 +61,12 @@ class Pool(McpPool):
 
 
 @asynccontextmanager
-async def pool_of(*servers, environ=None, clock=None, **options):
+async def pool_of(*servers, environ=None, clock=None, secret=no_secrets, **options):
     options = McpOptions(servers, **(QUICK | options))
     environ = {"PATH": PATH} | (environ or {})
-    pool = Pool(options, environ=environ, clock=clock or SystemClock(), jitter=lambda: 0.0, incarnation="test")
+    pool = Pool(
+        options, environ=environ, clock=clock or SystemClock(), jitter=lambda: 0.0, incarnation="test", secret=secret
+    )
     await pool.start()
     try:
         yield pool
