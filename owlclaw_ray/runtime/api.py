@@ -47,7 +47,7 @@ from owlclaw_ray.runs.submissions import Dispatcher, Submission, Submissions, is
 from owlclaw_ray.runtime.tenant_export import TenantExport
 from owlclaw_ray.schedules.api import Alarm
 from owlclaw_ray.schedules.timetable import Timetable
-from owlclaw_ray.secrets.api import SecretKeeper
+from owlclaw_ray.secrets.api import AskSecret, SecretKeeper, no_secrets
 from owlclaw_ray.store.api import QueryStore, Store
 from owlclaw_ray.store.commands import (
     AllowanceStored,
@@ -189,6 +189,7 @@ class Runtime:
         noted_heads: Callable[[], NotedHeads] = NotedHeads,
         keep_score: Callable[[Score], Awaitable[None]] = refuse_score,
         secrets: SecretKeeper,
+        secret: AskSecret = no_secrets,
         keys_required: bool = False,
         issuers: Sequence[Issuer] = (),
         uncounted: Mapping[str, str] = NOTHING,
@@ -212,7 +213,9 @@ class Runtime:
             clock=clock,
             ids=ids,
         )
-        self.inbox = WebhookInbox(sources, store=store, submissions=self._submissions, clock=clock, ids=ids)
+        self.inbox = WebhookInbox(
+            sources, store=store, submissions=self._submissions, clock=clock, ids=ids, secret=secret
+        )
         tokens = IssuerTokens(issuers, clock) if issuers else None
         self.authenticator = Authenticator(store, clock, ids, tokens, keys_required=keys_required)
         self.sessions = Sessions(store, self.authenticator, clock, ids)

@@ -69,7 +69,6 @@ from owlclaw_ray.runtime.tenant_removal import TenantRemoval
 from owlclaw_ray.runtime.worker_tools import RuntimeClients, embedders_of, tool_executor
 from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
-from owlclaw_ray.secrets.api import SecretKeeper
 from owlclaw_ray.secrets.keyring import Keyring, new_key, read_keys
 from owlclaw_ray.secrets.vault import SecretVault
 from owlclaw_ray.store.api import CommandStore, QueryStore, Store
@@ -479,7 +478,7 @@ def assemble(
     callbacks: CallbackRules | None = None,
     scores: ScoreReceiver | None = None,
     slots: Callable[[], Sequence[SlotCounts]] = tuple,
-    secrets: SecretKeeper | None = None,
+    secrets: SecretVault | None = None,
     uncounted: Mapping[str, str] = NOTHING,
 ) -> InProcessRuntime:
     """Put a runtime together from these parts, `commits` being the group commit of `store`. It works from `directory.start()` on.
@@ -496,6 +495,7 @@ def assemble(
             return Health(ready=False, parts={"store": str(error)})
         return Health(ready=True, parts={"store": "ok"})
 
+    secrets = secrets or SecretVault(store, grouped, Keyring(()), TenantRedactors(Redactor), clock)
     dispatcher = LocalDispatcher()
     family = Family(store=grouped, wake=dispatcher.wake, cancel=dispatcher.cancel, clock=clock)
     services = replace(services, family=family)
@@ -535,7 +535,8 @@ def assemble(
         ids=ids,
         ring=schedule_firer.ring,
         uncounted=uncounted,
-        secrets=secrets or SecretVault(store, grouped, Keyring(()), TenantRedactors(Redactor), clock),
+        secrets=secrets,
+        secret=secrets.secret,
     )
     runtime.store, runtime.directory, runtime.pool, runtime.family = store, directory, pool, family
     runtime.indexed_memory, runtime.following = memory, following

@@ -13,14 +13,13 @@ import psutil
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import CallProgress
-from owlclaw_ray.errors import NotFoundError
-from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.secrets.api import AskSecret, no_secrets
 from owlclaw_ray.tools.mcp.api import McpCall, McpCatalog, McpProblem, McpServerView, McpState, McpTrouble
 from owlclaw_ray.tools.mcp.connection import Account, Connection
 from owlclaw_ray.tools.mcp.options import Address, Command, Endpoint, McpOptions, McpServerOptions, shown_target
 from owlclaw_ray.tools.mcp.server_tools import ServerTools, offering_of
-from owlclaw_ray.tools.mcp.tenant_connections import AskSecret, TenantConnections
+from owlclaw_ray.tools.mcp.tenant_connections import TenantConnections
 
 _LOOK_SECONDS = 0.5
 
@@ -57,11 +56,6 @@ async def _end(pid: int) -> None:
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
-
-
-async def no_secrets(_tenant: TenantId, name: str) -> str:
-    """Have no secret of any tenant."""
-    raise NotFoundError("secret", name)
 
 
 class ConnectionLeases:

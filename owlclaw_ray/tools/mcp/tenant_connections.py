@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
 
 from owlclaw_ray.configuration.placeholders import names_in
 from owlclaw_ray.domain.json import JsonObject
@@ -13,14 +12,13 @@ from owlclaw_ray.domain.tool import CallProgress
 from owlclaw_ray.errors import NotFoundError, OwlClawError, RetryableError
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.clock import Clock, Timer
+from owlclaw_ray.secrets.api import AskSecret
 from owlclaw_ray.tools.mcp.api import McpCall, McpProblem, McpTrouble
 from owlclaw_ray.tools.mcp.connection import Connection
 from owlclaw_ray.tools.mcp.options import Address, McpServerOptions
 
 IDLE_SECONDS = 120.0
 """For how long a connection that nobody uses is kept."""
-AskSecret: TypeAlias = Callable[[TenantId, str], Awaitable[str]]
-"""Returns the value of a tenant's secret; raises NotFoundError, SecretsUnavailableError or another OwlClawError."""
 
 
 class TenantConnections:

@@ -10,9 +10,10 @@ import psutil
 import pytest
 
 from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.secrets.api import no_secrets
 from owlclaw_ray.tools.mcp.api import McpCall, McpState
 from owlclaw_ray.tools.mcp.options import Address, Command, McpOptions, McpServerOptions
-from owlclaw_ray.tools.mcp.pool import McpPool, no_secrets
+from owlclaw_ray.tools.mcp.pool import McpPool
 from serve.loopback import free_ports
 
 FOLDER = Path(__file__).parent
