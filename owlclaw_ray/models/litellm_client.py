@@ -110,7 +110,10 @@ class LiteLLMClient:
         try:
             parts = await _collected(await litellm.acompletion(**_arguments(request, model), **_at(endpoint, own)))
         except Exception as error:
-            raise self._told(error, model, request.timeout, endpoint, own) from (None if own else error)
+            told = self._told(error, model, request.timeout, endpoint, own)
+            if own:
+                raise told from None
+            raise told from error
         if own and self._keys is not None:
             parts.text = self._keys.read.hidden(parts.text)
             parts.calls = [(call_id, name, self._keys.read.hidden(said)) for call_id, name, said in parts.calls]
@@ -135,7 +138,10 @@ class LiteLLMClient:
                 **_at(endpoint, own),
             )
         except Exception as error:
-            raise self._told(error, request.model, request.timeout, endpoint, own) from (None if own else error)
+            told = self._told(error, request.model, request.timeout, endpoint, own)
+            if own:
+                raise told from None
+            raise told from error
         vectors = _vectors(response, len(request.texts))
         try:
             cost = float(litellm.completion_cost(response, model=request.model, call_type="aembedding"))

@@ -28,6 +28,8 @@ class Asked:
     authorization: str
     session: str
     arguments: dict
+    connection: int
+    """The port that it came from."""
 
 
 @dataclass
@@ -36,6 +38,8 @@ class AccountServer:
 
     port: int
     known: set[str] | None = None
+    has_sessions: bool = False
+    """Whether it speaks the older protocol."""
     asked: list[Asked] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
 
@@ -83,11 +87,18 @@ class AccountServer:
                     authorization,
                     headers.get("mcp-session-id", ""),
                     (said.get("params") or {}).get("arguments") or {},
+                    scope["client"][1],
                 )
             )
             if self.known is not None and authorization not in self.known:
                 await send({"type": "http.response.start", "status": 401, "headers": []})
                 await send({"type": "http.response.body", "body": b""})
+                return
+            if self.has_sessions and said.get("method") == "server/discover":
+                error = {"jsonrpc": "2.0", "id": said["id"], "error": {"code": -32601, "message": "unknown"}}
+                head = [(b"content-type", b"application/json")]
+                await send({"type": "http.response.start", "status": 200, "headers": head})
+                await send({"type": "http.response.body", "body": json.dumps(error).encode()})
                 return
             given = iter([{"type": "http.request", "body": body, "more_body": False}] if parts else [])
 

@@ -57,6 +57,10 @@ class Pool(McpPool):
         (found,) = [each for each in await self.servers() if each.name == name]
         return found
 
+    @property
+    def held_for_tenants(self):
+        return len(self._of_tenants._all)
+
     def pid(self, name):
         return self._connections[name].process.pid
 
