@@ -7,6 +7,7 @@ import dataclasses
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray.access.tenants import TenantChange
 from owlclaw_ray.domain.principal import LOCAL
@@ -46,7 +47,7 @@ async def test_what_it_sends_triggers_an_agent_of_the_tenant_and_is_seen_by_nobo
 
     assert sent.status_code == 202, sent.text
     found = {tenant: await shop.runtime.runs(RunFilter(tenant)) for tenant in (ACME, BETA, DEFAULT_TENANT)}
-    assert [(str(each.agent), each.agent.tenant) for each in found[ACME]] == [("assistant:ada", ACME)]
+    assert [(each.agent.agent_id, each.agent.tenant) for each in found[ACME]] == [("assistant:ada", ACME)]
     assert (found[BETA], found[DEFAULT_TENANT]) == ([], [])
     assert [each.status for each in await deliveries(shop, ACME)] == [DeliveryStatus.TRIGGERED]
     assert [*await deliveries(shop, BETA), *await deliveries(shop, DEFAULT_TENANT)] == []
@@ -138,7 +139,7 @@ async def test_of_a_suspended_tenant_it_is_refused_and_triggers_nothing(shop):
 
 
 async def test_what_came_for_one_tenant_is_not_delivered_again_for_another(install):
-    never = dataclasses.replace(SHOP, tenant=ACME, mapping=dataclasses.replace(SHOP.mapping, agent="nobody"))
+    never = dataclasses.replace(SHOP, tenant=ACME, mapping=replace(SHOP.mapping, agent="nobody"))
     async with install(never) as installed:
         await installed.runtime.tenants.create(LOCAL, ACME)
         assert (await send(installed, SECRET)).status_code == 422

@@ -38,6 +38,7 @@ class TenantConnections:
         self._make, self._secret, self._clock = make, secret, clock
         self._present: dict[tuple[str, TenantId], _Held] = {}
         self._all: set[_Held] = set()
+        self._stopped = False
         self.running: Counter[str] = Counter()
         """Calls under way, by server."""
         self.calls: Counter[str] = Counter()
@@ -57,6 +58,8 @@ class TenantConnections:
                 if secrets.trouble is McpTrouble.NO_SECRET:
                     self._let_go(server.name, call.tenant)
                 return secrets
+            if self._stopped:
+                return McpProblem(McpTrouble.NOT_SENT, f"the MCP server {server.name} is being stopped.")
             held = self._held(server, call.tenant, secrets)
             held.users += 1
             try:
@@ -69,7 +72,8 @@ class TenantConnections:
             self.calls[server.name] += 1
 
     async def stop(self) -> None:
-        """End all connections; returns when nothing is left of them."""
+        """End all connections; returns when nothing is left of them, and there will be none."""
+        self._stopped = True
         for each in self._all:
             each.end()
         await asyncio.gather(*(each.life for each in self._all))

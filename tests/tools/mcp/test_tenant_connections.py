@@ -231,7 +231,7 @@ async def test_agents_of_tenants_call_in_their_runs_with_their_own_account_as_fa
             kept += [ledger, await runtime.store.read(JournalOfRun(tenant, each.run_id)), each]
 
     assert sorted(each for _, each in server.calls) == ["Bearer acme-token-1", "Bearer beta-token-1"]
-    assert calls[ACME]["content"].endswith("has Bearer [secret]")
+    assert "clerk has Bearer [secret]" in str(calls[ACME]["content"])
     assert calls[GAMMA]["error"]["type"] in {"denied", "tool_not_available", "tool_not_visible"}
     assert calls[nobody]["error"]["type"] == "secret_missing"
     assert not calls[nobody]["error"]["retryable"]
