@@ -9,6 +9,7 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 
 from actors.garbage import collect_rarely
+from actors.keeper_client import secrets_at_keeper
 from actors.logs import configure
 from actors.plan import RuntimePlan
 from actors.remote_actor import RemoteActor
@@ -41,6 +42,7 @@ class McpPoolActor(RemoteActor):
             clock=SystemClock(),
             jitter=random.random,
             incarnation=RandomIds().make("pool"),
+            secret=secrets_at_keeper(plan.namespace),
         )
         self._starting = asyncio.create_task(self._pool.start())
 

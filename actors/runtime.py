@@ -13,7 +13,7 @@ from pathlib import Path
 from actors.artifacts import artifact_home
 from actors.fleet_metrics import FleetMetrics
 from actors.fleet_nodes import FleetNodes
-from actors.keeper_client import KeeperClient, KeeperNow, KeeperSecrets
+from actors.keeper_client import KeeperClient, KeeperNow, KeeperSecrets, secrets_at_keeper
 from actors.keeper_run_updates import Keepers
 from actors.mcp_link import McpLink
 from actors.memory_link import MemoryLink
@@ -316,6 +316,7 @@ def ray_runtime(plan: RuntimePlan, *, keys_required: bool = False) -> Runtime:
         noted_heads=ChainHeadFolder(plan.data_dir).load,
         keep_score=_keep_score(plan),
         secrets=KeeperSecrets(plan.namespace),
+        secret=secrets_at_keeper(plan.namespace),
         keys_required=keys_required,
         issuers=issuers,
         sign_in=sign_in,

@@ -98,6 +98,8 @@ class SchedulerActor(RemoteActor):
         news = ScheduleUpdates(Keepers(plan.namespace), alarm_clock[0].changed, ids=RandomIds(), clock=clock)
         places = [NodeFolders(plan.worker.data_dir), ArtifactPlace(artifact_home(plan.worker, clock))]
         removal = TenantRemoval(store, places, self._cancel, clock)
+        artifacts = ArtifactExpiry(artifact_home(plan.worker, clock), store, _kept(plan.artifact_days), clock)
+        webhooks = WebhookExpiry(store, _kept(plan.webhook_days), clock)
         self._working: list[AlarmClock | Periodic | WorkerSupervisor | CallbackDelivery | ScheduleUpdates] = [
             *alarm_clock,
             news,
@@ -105,16 +107,12 @@ class SchedulerActor(RemoteActor):
             Periodic("ending approvals that are over", expiry.tick, clock, _CHECK_INTERVAL),
             Periodic("looking at runs that wait for others", family.sweep, clock, _CHECK_INTERVAL),
             Periodic("deleting tenants", removal.tick, clock, _CHECK_INTERVAL),
+            Periodic("removing old artifacts", artifacts.tick, clock, _HOUR),
+            Periodic("removing old webhooks", webhooks.tick, clock, _HOUR),
         ]
-        if plan.artifact_days:
-            artifacts = ArtifactExpiry(artifact_home(plan.worker, clock), timedelta(days=plan.artifact_days), clock)
-            self._working.append(Periodic("removing old artifacts", artifacts.tick, clock, _HOUR))
         self._callbacks = None if plan.callbacks is None else _callbacks(plan, plan.callbacks, store, clock)
         if self._callbacks is not None:
             self._working.append(self._callbacks)
-        if plan.webhook_days:
-            webhooks = WebhookExpiry(store, timedelta(days=plan.webhook_days), clock)
-            self._working.append(Periodic("removing old webhooks", webhooks.tick, clock, _HOUR))
         self._active = False
         self._following = Periodic("following the lease", self._follow_lease, clock, RENEW_SECONDS)
         if cluster_name(plan.store_url):
@@ -166,6 +164,11 @@ class SchedulerActor(RemoteActor):
 
     async def _cancel(self, agent: AgentRef, run_id: RunId) -> None:
         await self._directory.call.cancel(agent, run_id)
+
+
+def _kept(days: float) -> timedelta | None:
+    """Return for how long things are kept; None, where the settings say 0: for ever."""
+    return timedelta(days=days) if days else None
 
 
 def _with_token(hatchet: HatchetPlan | None) -> HatchetPlan | None:

@@ -31,7 +31,7 @@ from owlclaw_ray.errors import MemoryUnavailableError, RetryableError, RuntimeUn
 from owlclaw_ray.ids import RandomIds, TenantId
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.memory.lance import LanceMemory
-from owlclaw_ray.runtime.memory_home import memory_home
+from owlclaw_ray.runtime.memory_home import memory_home, memory_retention
 from owlclaw_ray.runtime.worker_tools import RuntimeClients, embedders_of, tool_executor
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView
 from owlclaw_ray.tools.executor import LocalExecutor
@@ -162,7 +162,8 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
     ask = GatewayEmbeddings(plan.namespace).embed
     embedders = embedders_of(plan.embedder, ask, calls=plan.embedding, clients=clients, clock=clock, ids=RandomIds())
     home = memory_home(plan.memory_home, clients, data_dir, clock)
-    memory = LanceMemory(data_dir, embedders, clock, plan.memory_limits, home)
+    retention = memory_retention(clients.read, plan.memory_limits.retention)
+    memory = LanceMemory(data_dir, embedders, clock, plan.memory_limits, home, retention=retention)
     executor = tool_executor(
         app,
         clients,

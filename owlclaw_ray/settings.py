@@ -820,7 +820,9 @@ def _weak_secrets(settings: Settings, environ: Mapping[str, str], where: _Where)
 
 def _mcp_server(name: str, written: McpServerFile, folder: Path) -> McpServerOptions:
     if written.url is not None:
-        endpoint: Command | Address = Address(written.url, tuple(written.headers.items()))
+        endpoint: Command | Address = Address(
+            written.url, tuple(written.headers.items()), tuple(written.secret_headers.items())
+        )
     else:
         own = folder if written.folder is None else folder / written.folder.expanduser()
         endpoint = Command((written.command or "", *written.args), tuple(written.env.items()), str(own))

@@ -21,6 +21,7 @@ from owlclaw_ray.domain.agent import AGENT_ID
 from owlclaw_ray.domain.callback import MAX_URL
 from owlclaw_ray.domain.principal import ALL, MAX_NAME, PATTERN, ROLES, SCOPES, TENANT_ID
 from owlclaw_ray.domain.quota import MAX_QUOTA
+from owlclaw_ray.domain.retention import MAX_DAYS
 from owlclaw_ray.domain.schedule import (
     MAX_DELAY_SECONDS,
     MAX_FOCUS,
@@ -973,6 +974,8 @@ class IssuedKey(TypedDict):
 
 _Quota: TypeAlias = Annotated[int, Meta(ge=0, le=MAX_QUOTA, description=f"a whole number from 0 to {MAX_QUOTA}")]
 
+_Days: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_DAYS, description=f"a number from 0 to {MAX_DAYS}")]
+
 
 class KeyRequest(TypedDict):
     """A new access key: `name` says who has it, `scopes` are scopes or roles, `agents` patterns such as `agent:trader:*`, `days` how
@@ -1042,6 +1045,16 @@ class Quotas(TypedDict):
     model_tokens_a_minute: int | None
 
 
+class Retention(TypedDict):
+    """For how many days a tenant's things are kept; 0: for ever, null: as the settings of the runtime say. `artifact_days`: large results.
+    `webhook_days`: deliveries that came in and callbacks that went out. `memory_days`: what its agents remember.
+    """
+
+    artifact_days: float | None
+    webhook_days: float | None
+    memory_days: float | None
+
+
 class TenantDeletion(TypedDict):
     """What became of the wish to delete a tenant: how many rows of tables, and files of places, were removed (`removed`), and what was
     `left` when it was last looked (`checked_at`). `unreached`: nodes whose own folders could not be looked at.
@@ -1058,7 +1071,7 @@ class TenantDeletion(TypedDict):
 
 class Tenant(TypedDict):
     """Who shares the runtime. `weight`: its share of what is scarce, beside the weights of the others. `deletion`: null, unless it is
-    `deleting` or `deleted`.
+    `deleting` or `deleted`. `retention`: for how many days its things are kept; 0: for ever, null: as the settings of the runtime say.
     """
 
     tenant: str
@@ -1069,6 +1082,7 @@ class Tenant(TypedDict):
     created_at: str
     created_by: str
     deletion: TenantDeletion | None
+    retention: Retention
 
 
 class TenantDetails(Tenant):
@@ -1117,6 +1131,24 @@ _QuotaChange: TypeAlias = Annotated[
 ]
 
 
+RetentionName: TypeAlias = Literal["artifact_days", "webhook_days", "memory_days"]
+RetentionChange: TypeAlias = dict[RetentionName, _Days | None]
+"""What of the retention is to be another; null: as the settings of the runtime say."""
+_RetentionChange: TypeAlias = Annotated[
+    RetentionChange,
+    Meta(
+        description=f"an object of {', '.join(get_args(RetentionName))}: days from 0 (for ever) to {MAX_DAYS}, or null for what the "
+        "settings of the runtime say",
+        extra_json_schema={
+            "properties": {
+                name: {"anyOf": [{"type": "number", "minimum": 0, "maximum": MAX_DAYS}, {"type": "null"}]}
+                for name in get_args(RetentionName)
+            }
+        },
+    ),
+]
+
+
 class TenantRequest(TypedDict):
     """A new tenant."""
 
@@ -1124,6 +1156,7 @@ class TenantRequest(TypedDict):
     name: NotRequired[_Name]
     weight: NotRequired[_Weight]
     quotas: NotRequired[_QuotaChange]
+    retention: NotRequired[_RetentionChange]
 
 
 class TenantChange(TypedDict):
@@ -1133,6 +1166,7 @@ class TenantChange(TypedDict):
     weight: NotRequired[_Weight]
     status: NotRequired[Annotated[TenantStanding, _one_of(TenantStanding)]]
     quotas: NotRequired[_QuotaChange]
+    retention: NotRequired[_RetentionChange]
 
 
 class LeftOutTool(TypedDict):

@@ -44,6 +44,7 @@ _TENANT: JsonObject = {
     "status": "active",
     "weight": 3,
     "quotas": {"open_runs": 500},
+    "retention": {"webhook_days": 30},
     "created_by": "key:4fT0aQ1z (operations)",
 }
 _SCORE: JsonObject = {"name": "helpful", "value": 0.9, "comment": "answered at once"}

@@ -33,6 +33,7 @@ from owlclaw_ray.domain.lineage import ChildRole
 from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall
 from owlclaw_ray.domain.node import ClusterView
 from owlclaw_ray.domain.quota import Quotas, QuotaUse
+from owlclaw_ray.domain.retention import Retention
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.schedule import Backfill, Schedule, Tick
 from owlclaw_ray.domain.score import Score
@@ -207,7 +208,13 @@ key_body = Representation(wire.AccessKey, AccessKey, agents="patterns")
 issued_key_body = Representation(wire.IssuedKey, IssuedKey, key="text", about=lambda issued: key_body(issued.key))
 quotas_body = Representation(wire.Quotas, Quotas)
 quota_use_body = Representation(wire.Quotas, QuotaUse)
-tenant_body = Representation(wire.Tenant, Tenant, quotas=lambda tenant: quotas_body(tenant.quotas))
+retention_body = Representation(wire.Retention, Retention)
+tenant_body = Representation(
+    wire.Tenant,
+    Tenant,
+    quotas=lambda tenant: quotas_body(tenant.quotas),
+    retention=lambda tenant: retention_body(tenant.retention),
+)
 nodes_body = Representation(wire.Nodes, ClusterView)
 mcp_server_body = Representation(
     wire.McpServer, McpServerView, transport=lambda view: "stdio" if view.transport == "stdio" else "http"

@@ -13,6 +13,7 @@ from owlclaw_ray import wire
 from owlclaw_ray.access.tenants import TenantChange
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.quota import Quotas
+from owlclaw_ray.domain.retention import Retention
 from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import TenantId
 from serve.errors import InvalidRequestError
@@ -71,6 +72,7 @@ class TenantRoutes(Resource):
             asked.get("name", ""),
             asked.get("weight", 1),
             Quotas(**asked.get("quotas", {})),
+            retention=Retention(**asked.get("retention", {})),
         )
         return json_response(tenant_body(made), 201, {"Location": f"/v1/tenants/{made.tenant}"})
 
@@ -85,14 +87,14 @@ class TenantRoutes(Resource):
         extra=body(wire.TenantChange),
     )
     async def update_tenant(self, request: Request, tenant: TenantPath) -> Response:
-        """Change the tenant's name, weight, status or quotas; what is left out stays.
+        """Change the tenant's name, weight, status, quotas or retention; what is left out stays.
 
         Keys of a suspended tenant are refused within 5 seconds.
         """
         asked = read_body(await request.body(), wire.TenantChange)
         if not asked:
             raise InvalidRequestError(
-                [Problem("body", "changes nothing", "give name, weight, status, quotas, or several")]
+                [Problem("body", "changes nothing", "give name, weight, status, quotas, retention, or several")]
             )
         change = convert(asked, TenantChange)
         return json_response(

@@ -31,9 +31,10 @@ class WebhookRoutes(Resource):
     tag = "webhooks"
 
     @operation("GET /v1/webhooks", "webhooks:read", "Webhook sources", {200: answer("Sources", wire.WebhookSources)})
-    async def list_webhook_sources(self) -> Response:
-        """Return the sources, without their secrets."""
-        return json_response({"sources": [source_body(each) for each in self._runtime.inbox.sources()]})
+    async def list_webhook_sources(self, request: Request) -> Response:
+        """Return the sources of the tenant, without their secrets."""
+        found = self._runtime.inbox.sources(tenant_of(request))
+        return json_response({"sources": [source_body(each) for each in found]})
 
     @operation(
         "POST /v1/webhooks/{source}",
@@ -58,7 +59,7 @@ class WebhookRoutes(Resource):
         be mapped to a trigger. Every delivery, including refused and unmapped ones, is at /v1/deliveries.
         """
         headers, body = dict(request.headers), await request.body()
-        stored = await self._runtime.inbox.receive(tenant_of(request), source, headers, body)
+        stored = await self._runtime.inbox.receive(source, headers, body)
         return _receipt(stored)
 
     @operation(

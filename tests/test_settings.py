@@ -556,6 +556,32 @@ def test_mcp_servers_are_named_with_how_they_are_reached_and_never_their_secrets
     assert {mcp: 1}[mcp] == 1
 
 
+def test_headers_with_secrets_of_tenants_need_nothing_of_the_environment(tmp_path):
+    text = "mcp: {servers: {crm: {url: 'https://x/y', secret_headers: {Authorization: 'Bearer ${CRM_TOKEN}'}}}}"
+
+    (server,) = load(tmp_path, text).mcp_options.servers
+
+    assert server.endpoint == Address("https://x/y", (), (("Authorization", "Bearer ${CRM_TOKEN}"),))
+
+
+@pytest.mark.parametrize(
+    ("server", "told"),
+    [
+        ("{command: x, secret_headers: {A: '${B}'}}", "has command and secret_headers, which goes with url"),
+        (
+            "{url: 'https://x/y', secret_headers: {A: b}}",
+            "has A without a secret: write ${NAME}, or put it into headers",
+        ),
+        ("{url: 'https://x/y', secret_headers: {'A B': '${C}'}}", "has 'A B', which is no name of a header"),
+        ("{url: 'https://x/y', secret_headers: {A: '${C} ${'}}", "has a ${ in A that names no variable"),
+    ],
+)
+def test_mistakes_in_headers_with_secrets_are_told(tmp_path, server, told):
+    problems = problems_of(tmp_path, f"mcp: {{servers: {{crm: {server}}}}}")
+
+    assert any(told in problem for problem in problems), problems
+
+
 def test_without_servers_there_is_no_mcp(tmp_path):
     assert load(tmp_path, "mcp: {health_seconds: 5}").mcp_options is None
 

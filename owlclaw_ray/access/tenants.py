@@ -23,6 +23,7 @@ from owlclaw_ray.domain.quota import (
     model_tokens_budget,
     starts_account,
 )
+from owlclaw_ray.domain.retention import MAX_DAYS, NO_RETENTION, Retention
 from owlclaw_ray.domain.tenant import MAX_WEIGHT, Deletion, Tenant, TenantStatus
 from owlclaw_ray.errors import AccessConflictError, InvalidAccessError, NotFoundError, StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, IdSource, TenantId
@@ -43,6 +44,8 @@ class TenantChange(Struct, frozen=True, omit_defaults=True):
     status: TenantStatus | UnsetType = UNSET
     quotas: dict[str, int | None] | UnsetType = UNSET
     """Those that change, by their names; None: as much as it likes."""
+    retention: dict[str, float | None] | UnsetType = UNSET
+    """What changes of it, by its names; None: as the settings of the runtime say."""
 
 
 class Tenants:
@@ -61,13 +64,28 @@ class Tenants:
         self._store, self._clock, self._ids = store, clock, ids
 
     async def create(
-        self, by: Principal, tenant: str, name: str = "", weight: int = 1, quotas: Quotas = NO_QUOTAS
+        self,
+        by: Principal,
+        tenant: str,
+        name: str = "",
+        weight: int = 1,
+        quotas: Quotas = NO_QUOTAS,
+        *,
+        retention: Retention = NO_RETENTION,
     ) -> Tenant:
         """Make a tenant. Raises AccessConflictError if there is one of that id, InvalidAccessError, AccessDeniedError, and
         StoreUnavailableError.
         """
         by.require("tenants:admin")
-        made = Tenant(parse_tenant(tenant), name or tenant, self._clock.now(), str(by), weight=weight, quotas=quotas)
+        made = Tenant(
+            parse_tenant(tenant),
+            name or tenant,
+            self._clock.now(),
+            str(by),
+            weight=weight,
+            quotas=quotas,
+            retention=retention,
+        )
         self._check(made)
         if made.tenant == DEFAULT_TENANT or not await self._put(by, made, None, "tenant_created"):
             raise AccessConflictError(f"there is a tenant {tenant!r}: take another id")
@@ -107,14 +125,19 @@ class Tenants:
         if change.status is not UNSET and change.status.closed:
             raise InvalidAccessError("status", f"is {change.status.value}", "delete the tenant instead")
         fields = {name: value for name, value in asdict(change).items() if value is not UNSET}
-        quotas = fields.pop("quotas", {})
+        quotas, retention = fields.pop("quotas", {}), fields.pop("retention", {})
         for _ in range(_RACES):
             seen = await self.tenant(tenant)
             if seen.status.closed:
                 raise AccessConflictError(
                     f"tenant {tenant!r} is {seen.status.value}: nothing of it can be changed any more"
                 )
-            changed = replace(seen, **fields, quotas=replace(seen.quotas, **quotas))
+            changed = replace(
+                seen,
+                **fields,
+                quotas=replace(seen.quotas, **quotas),
+                retention=replace(seen.retention, **retention),
+            )
             self._check(changed)
             if changed == seen or await self._put(by, changed, seen, "tenant_changed"):
                 return changed
@@ -151,6 +174,7 @@ class Tenants:
             "status": tenant.status.value,
             "weight": tenant.weight,
             "quotas": tenant.quotas.given,
+            "retention": tenant.retention.given,
         }
         record = access_record(self._ids.make("rec"), tenant.tenant, what, self._clock.now(), said)
         match (await self._store.apply([PutTenant(tenant, seen, (record,))]))[0]:
@@ -169,6 +193,11 @@ class Tenants:
         if wrong is not None:
             raise InvalidAccessError(
                 f"quotas.{wrong[0]}", f"is {wrong[1]}", f"0 to {MAX_QUOTA:,}, or null for as much as it likes"
+            )
+        too_long = tenant.retention.problem()
+        if too_long is not None:
+            raise InvalidAccessError(
+                f"retention.{too_long[0]}", f"is {too_long[1]:g}", f"0 (for ever) to {MAX_DAYS:,} days, or null"
             )
         for name in tenant.quotas.given:
             if name in self._uncounted:

@@ -626,10 +626,17 @@ class Client:
         return await self._call(wire.TenantDetails, "GET", f"/v1/tenants/{_part(tenant)}")
 
     async def create_tenant(
-        self, tenant: str, name: str = "", weight: int = 1, quotas: wire.QuotaChange | None = None
+        self,
+        tenant: str,
+        name: str = "",
+        weight: int = 1,
+        quotas: wire.QuotaChange | None = None,
+        retention: wire.RetentionChange | None = None,
     ) -> wire.Tenant:
         """Make a tenant."""
         body: JsonObject = {"tenant": tenant, "name": name or tenant, "weight": weight, "quotas": {**(quotas or {})}}
+        if retention:
+            body["retention"] = {**retention}
         return await self._call(wire.Tenant, "POST", "/v1/tenants", body=body)
 
     async def update_tenant(self, tenant: str, change: wire.TenantChange) -> wire.Tenant:

@@ -13,6 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from owlclaw_ray.configuration.limits import Seconds
 from owlclaw_ray.configuration.placeholders import has_stray_placeholder, names_in
 from owlclaw_ray.configuration.section import CONFIDENTIAL, Headers, NonEmpty, Section
+from owlclaw_ray.domain.secret import SECRET_NAME
 
 _SERVER = re.compile(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*")
 _SERVER_LENGTH = 24
@@ -50,6 +51,8 @@ class McpServerFile(Section):
     """Where the program runs; none: the folder of owlclaw.yaml."""
     url: NonEmpty | None = None
     headers: Headers = Field(default_factory=dict)
+    secret_headers: Headers = Field(default_factory=dict)
+    """`${NAME}` in a value is a secret of the tenant whose agent calls."""
     annotations: Literal["distrust", "trust"] = "distrust"
     """Whether a server is believed that a tool only reads, or may be repeated."""
     tags: tuple[NonEmpty, ...] = ()
@@ -91,11 +94,24 @@ class McpServerFile(Section):
             raise ValueError("has a user or a password: use headers, such as Authorization: 'Basic ${NAME}'")
         return url
 
+    @field_validator("secret_headers")
+    @classmethod
+    def _have_secrets(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, value in headers.items():
+            if not names_in(value):
+                raise ValueError(f"has {name} without a secret: write ${{NAME}}, or put it into headers")
+            wrong = [each for each in names_in(value) if not SECRET_NAME.fullmatch(each)]
+            if wrong:
+                raise ValueError(f"has {wrong[0]!r} in {name}, which is no name of a secret")
+        return headers
+
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         if (self.command is None) == (self.url is None):
             raise ValueError("needs either command, for a program, or url, for a server over HTTP")
-        given = self.model_fields_set & ({"headers"} if self.url is None else {"args", "env", "folder"})
+        given = self.model_fields_set & (
+            {"headers", "secret_headers"} if self.url is None else {"args", "env", "folder"}
+        )
         if given:
             ways = ("command", "url") if self.url is None else ("url", "command")
             raise ValueError(f"has {ways[0]} and {', '.join(sorted(given))}, which goes with {ways[1]}")

@@ -16,6 +16,8 @@ from owlclaw_ray.configuration.limits import Count, Seconds
 from owlclaw_ray.configuration.placeholders import filled, names_in
 from owlclaw_ray.configuration.section import NonEmpty, Secret, Section
 from owlclaw_ray.domain.json import JsonValue, texts_in
+from owlclaw_ray.domain.principal import TENANT_ID
+from owlclaw_ray.domain.secret import SECRET_NAME
 from owlclaw_ray.domain.trigger import HIGHEST_PRIORITY, LOWEST_PRIORITY, MAX_DEADLINE_SECONDS, Admission, BusyPolicy
 from owlclaw_ray.domain.webhook import (
     PLACE,
@@ -28,6 +30,7 @@ from owlclaw_ray.domain.webhook import (
 )
 from owlclaw_ray.domain.webhook import Mapping as WebhookMapping
 from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 
 MIN_KEY_CHARACTERS = 24
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -92,9 +95,12 @@ class SignatureFile(Section):
 class SourceFile(Section):
     """A sender of webhooks, and what its webhooks become."""
 
-    secret: Secret
+    tenant: str = DEFAULT_TENANT
+    secret: Secret | None = None
     previous_secret: Secret | None = None
     """Also good, while the source changes over to `secret`."""
+    tenant_secrets: tuple[str, ...] = ()
+    """In the place of both: names of secrets of the tenant, any of which may have signed."""
     secret_encoding: Literal["text", "base64"] = "text"  # noqa: S105 - the name of a form
     signature: SignatureFile = Field(default_factory=SignatureFile)
     body: Literal["json", "form", "text"] = "json"
@@ -111,6 +117,31 @@ class SourceFile(Section):
     priority: Annotated[int, Field(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY)] = 0
     deadline_seconds: Annotated[float, Field(gt=0, le=MAX_DEADLINE_SECONDS)] | None = None
     callback_url: str = ""
+
+    @field_validator("tenant")
+    @classmethod
+    def _is_tenant(cls, tenant: str) -> str:
+        if not re.fullmatch(TENANT_ID, tenant):
+            raise ValueError(
+                f"is {tenant!r}, which is no id of a tenant: 1 to 63 of a-z, 0-9 and '-', not '-' at its ends"
+            )
+        return tenant
+
+    @field_validator("tenant_secrets")
+    @classmethod
+    def _are_names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        wrong = [name for name in names if not SECRET_NAME.fullmatch(name)]
+        if wrong:
+            raise ValueError(f"has {wrong[0]!r}, which is no name of a secret: name one that the tenant sets")
+        return names
+
+    @model_validator(mode="after")
+    def _is_signed_in_one_way(self) -> Self:
+        if self.tenant_secrets and (self.secret or self.previous_secret):
+            raise ValueError("has tenant_secrets and a secret of the runtime: it is signed with one or the other")
+        if self.secret is None and not self.tenant_secrets:
+            raise ValueError("needs secret, the variable that holds it, or tenant_secrets")
+        return self
 
     _are_texts = field_validator("agent", "focus", "session", "user", "task_type", "dedupe")(_template)
 
@@ -159,7 +190,16 @@ class SourceFile(Section):
         )
         secrets = tuple(filter(None, (self.secret, self.previous_secret)))
         form, body = SecretForm(self.secret_encoding), BodyForm(self.body)
-        return WebhookSource(name, secrets, mapping, self.signature.form(), form, body)
+        return WebhookSource(
+            name,
+            secrets,
+            mapping,
+            self.signature.form(),
+            form,
+            body,
+            tenant=TenantId(self.tenant),
+            tenant_secrets=self.tenant_secrets,
+        )
 
 
 class CallbackSettings(Section):

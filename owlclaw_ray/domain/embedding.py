@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from owlclaw_ray.domain.endpoint import Endpoint
 from owlclaw_ray.domain.model import FailedAttempt
 from owlclaw_ray.domain.run import Usage
+from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 
 
 class EmbeddingCalls(Struct, frozen=True):
@@ -38,6 +39,8 @@ class EmbeddingRequest(Struct, frozen=True):
     """Seconds for all attempts and the waits between them."""
     endpoint: Endpoint | None = None
     """How the model's provider is asked; None: as its variables say."""
+    tenant: TenantId = DEFAULT_TENANT
+    """Whose texts these are, all of them."""
 
 
 class EmbeddingReply(Struct, frozen=True):

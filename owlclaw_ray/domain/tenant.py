@@ -8,6 +8,7 @@ from enum import Enum
 from msgspec import Struct, field
 
 from owlclaw_ray.domain.quota import Quotas
+from owlclaw_ray.domain.retention import Retention
 from owlclaw_ray.ids import TenantId
 
 MAX_WEIGHT = 1_000
@@ -61,3 +62,4 @@ class Tenant(Struct, frozen=True):
     """Its share of what is scarce, beside the weights of the others."""
     quotas: Quotas = Quotas()
     deletion: Deletion | None = None
+    retention: Retention = Retention()

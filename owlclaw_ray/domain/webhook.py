@@ -12,7 +12,7 @@ from msgspec import Struct
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission
-from owlclaw_ray.ids import DeliveryId, RunId, TenantId
+from owlclaw_ray.ids import DEFAULT_TENANT, DeliveryId, RunId, TenantId
 
 PLACE = re.compile(r"\{(body|header)((?:\.[^{}.\s]+)*)\}")
 """What a mapping's texts may have in them: `{body}`, `{body.path.to.0.something}`, `{header.Name}`."""
@@ -106,6 +106,10 @@ class WebhookSource:
     signature: SignatureForm = field(default_factory=SignatureForm)
     secret_form: SecretForm = SecretForm.TEXT
     body: BodyForm = BodyForm.JSON
+    tenant: TenantId = DEFAULT_TENANT
+    """Whose agents it triggers, and whose its deliveries are."""
+    tenant_secrets: tuple[str, ...] = ()
+    """The names of that tenant's secrets that sign, in the place of `secrets`."""
 
 
 class DeliveryStatus(Enum):

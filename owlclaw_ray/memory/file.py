@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from owlclaw_ray.errors import (
     MemoryTooLargeError,
     NotFoundError,
     Problem,
+    RetryableError,
     UserError,
 )
 from owlclaw_ray.ids import MemoryId
@@ -90,9 +91,15 @@ class MemoryFile:
     write raise OSError if they cannot, and then the documents are as before; RuntimeUnavailableError if it is not known.
     """
 
-    def __init__(self, documents: AgentDocuments, limits: MemoryLimits) -> None:
+    def __init__(
+        self, documents: AgentDocuments, limits: MemoryLimits, retention: Callable[[], timedelta | None] | None = None
+    ) -> None:
+        """`retention`, asked for at most once a day, is in the place of that of the limits; it may raise RetryableError: then nothing is
+        removed before the next memory.
+        """
         self._documents = documents
         self._limits = limits
+        self._retention = retention or (lambda: limits.retention)
         self._active, self._archive = documents.active, documents.archive
         self._snapshot = MemorySnapshot((), 0)
         self._warned = 0
@@ -317,23 +324,30 @@ class MemoryFile:
         stored = self._merge(alike, memory) if alike and can_merge else self._add(memory, key)
         # The memory is stored whether the files can be brought within their limits or not.
         try:
-            if self._limits.retention is not None and memory.created_at.date() != self._expired_on:
-                self._archive.settle()
-                for file in (self._archive, self._active):
-                    expired = {
-                        each.memory_id
-                        for each in file.document.memories
-                        if is_expired(each, memory.created_at, self._limits)
-                    }
-                    if expired:
-                        self._rewrite(file, partial(_without, ids=expired))
-                self._forget_removed()
-                self._expiring_on = memory.created_at.date()
+            if memory.created_at.date() != self._expired_on:
+                self._expire(memory.created_at)
             if chosen := choose_for_archive(self._active.document, self._active.size, memory.created_at, self._limits):
                 self._move(chosen)
         except (OSError, FileChangedError) as error:
             logger.warning("%s could not be brought within its limits: %s", self.where, error)
         return stored
+
+    def _expire(self, now: datetime) -> None:
+        """Remove for good what is older than it is kept: counted in whole days, so that files change once a day."""
+        try:
+            keep = self._retention()
+        except RetryableError as error:
+            logger.warning("how long %s keeps memories is not known, none are removed: %s", self.where, error)
+            return
+        if keep is not None:
+            first = (now - keep).date()
+            self._archive.settle()
+            for file in (self._archive, self._active):
+                expired = {each.memory_id for each in file.document.memories if each.created_at.date() < first}
+                if expired:
+                    self._rewrite(file, partial(_without, ids=expired))
+            self._forget_removed()
+        self._expiring_on = now.date()
 
     def _earlier(self, document: MemoryDocument, memory_id: MemoryId) -> Memory | None:
         """Return what was stored when this id was remembered before, on the disk for sure."""
@@ -440,8 +454,3 @@ def choose_for_archive(document: MemoryDocument, size: int, now: datetime, limit
             chosen.add(memory.memory_id)
             remaining -= sizes[memory.memory_id]
     return frozenset(chosen)
-
-
-def is_expired(memory: Memory, now: datetime, limits: MemoryLimits) -> bool:
-    """Return whether the memory is to be removed for good: counted in whole days, so that files change once a day."""
-    return limits.retention is not None and memory.created_at.date() < (now - limits.retention).date()

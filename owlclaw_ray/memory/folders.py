@@ -6,8 +6,10 @@ import errno
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 from zoneinfo import ZoneInfo
@@ -42,12 +44,16 @@ class MemoryFolders:
         limits: MemoryLimits | None = None,
         patience: float | None = None,
         home: MemoryHome | None = None,
+        *,
+        retention: Callable[[TenantId], timedelta | None] | None = None,
     ) -> None:
+        """`retention` returns how long a tenant's memories are kept, in the place of that of the limits: see MemoryFile."""
         self._data_dir = data_dir
         self._home = home or FileHome(data_dir, patience)
         self._clock = clock
         self._wait_limit = patience
         self._limits = limits or MemoryLimits()
+        self._retention = retention or (lambda _: self._limits.retention)
         self._open: OrderedDict[AgentRef, _Open] = OrderedDict()
         self._guard = threading.Lock()
 
@@ -66,7 +72,9 @@ class MemoryFolders:
     def file(self, agent: AgentRef) -> Iterator[MemoryFile]:
         """Give the agent's file to this thread alone."""
         with self._guard:
-            opened = self._open.pop(agent, None) or _Open(MemoryFile(self._home.documents(agent), self._limits))
+            opened = self._open.pop(agent, None) or _Open(
+                MemoryFile(self._home.documents(agent), self._limits, partial(self._retention, agent.tenant))
+            )
             self._open[agent] = opened
             opened.users += 1
         try:

@@ -21,7 +21,7 @@ from owlclaw_ray.domain.endpoint import KEYLESS, Endpoint, endpoint_of
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.model import ContextWindow, ModelReply, ModelRequest, Price
 from owlclaw_ray.domain.run import Usage
-from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
+from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError, OwlClawError
 from owlclaw_ray.models.litellm_errors import missing_key_error, translate
 from owlclaw_ray.models.litellm_prices import price_in
 from owlclaw_ray.models.openai_form import decode_tools, messages, unique_calls
@@ -110,12 +110,10 @@ class LiteLLMClient:
         try:
             parts = await _collected(await litellm.acompletion(**_arguments(request, model), **_at(endpoint, own)))
         except Exception as error:
-            name = f"the tenant's secret {endpoint.key_secret}" if own and endpoint is not None else ""
-            told = translate(error, provider=_provider(litellm, model), timeout=request.timeout, key=name)
-            if not own or self._keys is None:
-                raise told from error
-            told.args = (self._keys.read.hidden(str(told)),)
-            raise told from None
+            told = self._told(error, model, request.timeout, endpoint, own)
+            if own:
+                raise told from None
+            raise told from error
         if own and self._keys is not None:
             parts.text = self._keys.read.hidden(parts.text)
             parts.calls = [(call_id, name, self._keys.read.hidden(said)) for call_id, name, said in parts.calls]
@@ -125,9 +123,11 @@ class LiteLLMClient:
         """Ask an embedding model once; see EmbeddingClient for the errors."""
         await self.load()
         litellm = self._litellm
-        missing = _missing_key(litellm, request.model, request.endpoint)
+        endpoint = request.endpoint
+        own = "" if self._keys is None else await self._keys.key(request.tenant, endpoint)
+        missing = _missing_key(litellm, request.model, endpoint, own)
         if missing is not None:
-            raise missing_key_error(missing)
+            raise missing_key_error(missing, "" if endpoint is None else endpoint.key_secret)
         try:
             response = await litellm.aembedding(
                 model=request.model,
@@ -135,10 +135,13 @@ class LiteLLMClient:
                 encoding_format="float",
                 timeout=request.timeout,
                 **_ONE_ATTEMPT,
-                **_at(request.endpoint),
+                **_at(endpoint, own),
             )
         except Exception as error:
-            raise translate(error, provider=_provider(litellm, request.model), timeout=request.timeout) from error
+            told = self._told(error, request.model, request.timeout, endpoint, own)
+            if own:
+                raise told from None
+            raise told from error
         vectors = _vectors(response, len(request.texts))
         try:
             cost = float(litellm.completion_cost(response, model=request.model, call_type="aembedding"))
@@ -146,6 +149,14 @@ class LiteLLMClient:
             cost = 0.0
         tokens = getattr(getattr(response, "usage", None), "prompt_tokens", None) or 0
         return EmbeddingReply(vectors, Usage(prompt_tokens=tokens, cost=cost))
+
+    def _told(self, error: Exception, model: str, timeout: float, endpoint: Endpoint | None, own: str) -> OwlClawError:
+        """Return what became of a call, without the tenant's own key."""
+        name = f"the tenant's secret {endpoint.key_secret}" if own and endpoint is not None else ""
+        told = translate(error, provider=_provider(self._litellm, model), timeout=timeout, key=name)
+        if own and self._keys is not None:
+            told.args = (self._keys.read.hidden(str(told)),)
+        return told
 
     async def count_tokens(self, model: str, texts: Sequence[str]) -> Sequence[int]:
         """See TokenCounter: litellm's tokenizer for the model, of those that come with it. No network is used."""

@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from msgspec.structs import replace
+
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import Budget
 from owlclaw_ray.domain.embedding import EmbeddedCall, EmbeddingPurpose, EmbeddingReply, EmbeddingRequest
@@ -33,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class BudgetedEmbeddings:
-    """Asks a provider for vectors within the budgets of whose account it is on; see `on_account`.
+    """Asks a provider for vectors on behalf, and within the budgets, of whose account it is on; see `on_account`.
 
     `apply` commits commands, `budgets` says what an agent's definition allows; what they raise means no vectors now. A call
     of a run's tool holds its reservation for the run, whose end gives it back if its process dies. Indexing belongs to no run: its
@@ -60,6 +62,7 @@ class BudgetedEmbeddings:
             raise BudgetExhaustedError(f"no account for vectors of {request.model}: ask for them within on_account")
         if account.refusal:
             raise BudgetExhaustedError(account.refusal)
+        request = replace(request, tenant=account.agent.tenant)
         # a run holds the reservation while a call of its waits, else the agent does
         accounts = BudgetAccounts(account.agent, account.run_id if account.call else RunId(""), self._clock)
         reserved = self._reserve(account, accounts, request)

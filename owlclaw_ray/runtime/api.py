@@ -49,7 +49,7 @@ from owlclaw_ray.runs.submissions import Dispatcher, Submission, Submissions, is
 from owlclaw_ray.runtime.tenant_export import TenantExport
 from owlclaw_ray.schedules.api import Alarm
 from owlclaw_ray.schedules.timetable import Timetable
-from owlclaw_ray.secrets.api import SecretKeeper
+from owlclaw_ray.secrets.api import AskSecret, SecretKeeper, no_secrets
 from owlclaw_ray.store.api import QueryStore, Store
 from owlclaw_ray.store.commands import (
     AllowanceStored,
@@ -193,6 +193,7 @@ class Runtime:
         noted_heads: Callable[[], NotedHeads] = NotedHeads,
         keep_score: Callable[[Score], Awaitable[None]] = refuse_score,
         secrets: SecretKeeper,
+        secret: AskSecret = no_secrets,
         keys_required: bool = False,
         issuers: Sequence[Issuer] = (),
         sign_in: SignInOptions | None = None,
@@ -217,7 +218,9 @@ class Runtime:
             clock=clock,
             ids=ids,
         )
-        self.inbox = WebhookInbox(sources, store=store, submissions=self._submissions, clock=clock, ids=ids)
+        self.inbox = WebhookInbox(
+            sources, store=store, submissions=self._submissions, clock=clock, ids=ids, secret=secret
+        )
         tokens = IssuerTokens(issuers, clock) if issuers else None
         self.authenticator = Authenticator(store, clock, ids, tokens, keys_required=keys_required)
         people = None if sign_in is None else (issuers, sign_in)

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeAlias
 
 from owlclaw_ray.domain.secret import Secret
+from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import TenantId
+
+AskSecret: TypeAlias = Callable[[TenantId, str], Awaitable[str]]
+"""Returns the value of a tenant's secret; raises NotFoundError, SecretsUnavailableError if it cannot be decrypted, or another OwlClawError.
+Parts of the runtime that use secrets have it; interfaces have not.
+"""
+
+
+async def no_secrets(_tenant: TenantId, name: str) -> str:
+    """Have no secret of any tenant: see AskSecret."""
+    raise NotFoundError("secret", name)
 
 
 class SecretKeeper(Protocol):

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.artifact import StoredArtifact
-from owlclaw_ray.ids import ArtifactId
+from owlclaw_ray.ids import ArtifactId, TenantId
 from owlclaw_ray.store.commands import OldArtifact
 from owlclaw_ray.store.queries import Query
 
@@ -45,7 +45,8 @@ class ArtifactsOfAgent(Query[Sequence[StoredArtifact]], frozen=True):
 
 
 class OldArtifacts(Query[Sequence[OldArtifact]], frozen=True):
-    """Artifacts of all agents of which some part was stored before that moment, the oldest first."""
+    """Artifacts of the tenant's agents of which some part was stored before that moment, the oldest first."""
 
+    tenant: TenantId
     before: datetime
     limit: int

@@ -379,10 +379,11 @@ class WaitingDeliveries(Query[Sequence[Delivery]], frozen=True):
 
 
 class OldDeliveries(Query[Sequence[DeliveryId]], frozen=True):
-    """Deliveries, of all tenants, that came in before then and do not wait for anything, the oldest first. One whose run ended later
+    """Deliveries of the tenant that came in before then and do not wait for anything, the oldest first. One whose run ended later
     is not among them.
     """
 
+    tenant: TenantId
     before: datetime
     limit: int = 500
 
@@ -416,8 +417,9 @@ class DueCallbacks(Query[Sequence[Callback]], frozen=True):
 
 
 class OldCallbacks(Query[Sequence[CallbackId]], frozen=True):
-    """Callbacks, of all tenants, that were made, tried and delivered before then, or are dead, the oldest first."""
+    """Callbacks of the tenant that were made, tried and delivered before then, or are dead, the oldest first."""
 
+    tenant: TenantId
     before: datetime
     limit: int = 500
 

@@ -63,13 +63,12 @@ from owlclaw_ray.runs.run_loop import RunServices
 from owlclaw_ray.runs.submissions import Dispatcher
 from owlclaw_ray.runtime.api import Health, Runtime, refuse_score
 from owlclaw_ray.runtime.host_services import host_services
-from owlclaw_ray.runtime.memory_home import has_memories, memory_home
+from owlclaw_ray.runtime.memory_home import has_memories, memory_home, memory_retention
 from owlclaw_ray.runtime.tenant_places import ArtifactPlace, DataFolder
 from owlclaw_ray.runtime.tenant_removal import TenantRemoval
 from owlclaw_ray.runtime.worker_tools import RuntimeClients, embedders_of, tool_executor
 from owlclaw_ray.schedules.firings import ScheduleFirer
 from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
-from owlclaw_ray.secrets.api import SecretKeeper
 from owlclaw_ray.secrets.keyring import Keyring, new_key, read_keys
 from owlclaw_ray.secrets.vault import SecretVault
 from owlclaw_ray.store.api import CommandStore, QueryStore, Store
@@ -479,7 +478,7 @@ def assemble(
     callbacks: CallbackRules | None = None,
     scores: ScoreReceiver | None = None,
     slots: Callable[[], Sequence[SlotCounts]] = tuple,
-    secrets: SecretKeeper | None = None,
+    secrets: SecretVault | None = None,
     uncounted: Mapping[str, str] = NOTHING,
 ) -> InProcessRuntime:
     """Put a runtime together from these parts, `commits` being the group commit of `store`. It works from `directory.start()` on.
@@ -496,6 +495,7 @@ def assemble(
             return Health(ready=False, parts={"store": str(error)})
         return Health(ready=True, parts={"store": "ok"})
 
+    secrets = secrets or SecretVault(store, grouped, Keyring(()), TenantRedactors(Redactor), clock)
     dispatcher = LocalDispatcher()
     family = Family(store=grouped, wake=dispatcher.wake, cancel=dispatcher.cancel, clock=clock)
     services = replace(services, family=family)
@@ -535,7 +535,8 @@ def assemble(
         ids=ids,
         ring=schedule_firer.ring,
         uncounted=uncounted,
-        secrets=secrets or SecretVault(store, grouped, Keyring(()), TenantRedactors(Redactor), clock),
+        secrets=secrets,
+        secret=secrets.secret,
     )
     runtime.store, runtime.directory, runtime.pool, runtime.family = store, directory, pool, family
     runtime.indexed_memory, runtime.following = memory, following
@@ -555,10 +556,13 @@ def isolation_of(definitions: LocalDefinitions, name: str) -> Isolation:
         return Isolation.DEDICATED
 
 
-async def _mcp_pool(options: McpOptions, environ: Mapping[str, str], clock: Clock, ids: IdSource) -> McpPool:
+async def _mcp_pool(
+    options: McpOptions, environ: Mapping[str, str], vault: SecretVault, clock: Clock, ids: IdSource
+) -> McpPool:
     from owlclaw_ray.tools.mcp.pool import McpPool
 
-    pool = McpPool(options, environ=environ, clock=clock, jitter=_no_jitter, incarnation=ids.make("pool"))
+    made = ids.make("pool")
+    pool = McpPool(options, environ=environ, clock=clock, jitter=_no_jitter, incarnation=made, secret=vault.secret)
     await pool.start()
     return pool
 
@@ -636,14 +640,19 @@ async def in_process_runtime(
             clock=clock,
             ids=ids,
         )
-    home = memory_home(memories, clients, data_dir, clock)
-    memory = LanceMemory(data_dir, embedders or FixedEmbedder(None), clock, home=home)
+    memory = LanceMemory(
+        data_dir,
+        embedders or FixedEmbedder(None),
+        clock,
+        home=memory_home(memories, clients, data_dir, clock),
+        retention=memory_retention(clients.read, None),
+    )
     tokens, price_rules = tokens or EstimatedTokens(), tuple(prices.items())
     gateway = ModelGateway(
         models or [ScriptedClient(clock)], clock=clock, retry=RetryPolicy(), jitter=_no_jitter, prices=price_rules
     )
     tools = declared_tools(app.sources(), host_tools, app.registry.hooks)
-    pool = None if mcp is None else await _mcp_pool(mcp, environ, clock, ids)
+    pool = None if mcp is None else await _mcp_pool(mcp, environ, vault, clock, ids)
     executor = tool_executor(
         app,
         clients,

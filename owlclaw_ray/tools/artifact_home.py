@@ -15,10 +15,11 @@ from typing_extensions import override
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.artifact import Artifact, StoredArtifact
+from owlclaw_ray.domain.retention import Kept
 from owlclaw_ray.errors import ArtifactTooLargeError, NotFoundError, QuotaReachedError, StoreUnavailableError
 from owlclaw_ray.ids import ArtifactId, TenantId
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.store.api import QueryFunction
+from owlclaw_ray.store.api import QueryFunction, QueryStore
 from owlclaw_ray.store.artifacts import ArtifactById, ArtifactHead, ArtifactPart, ArtifactsOfAgent, OldArtifacts
 from owlclaw_ray.store.commands import (
     Command,
@@ -30,6 +31,7 @@ from owlclaw_ray.store.commands import (
     PutArtifactPart,
     QuotaReached,
 )
+from owlclaw_ray.store.retention import limits_of_age
 
 ARTIFACT_ID = re.compile(r"art_[0-9a-f]{26}")
 PART_BYTES = 512 * 1024
@@ -100,8 +102,8 @@ class ArtifactHome(Protocol):
         """Return the agent's artifacts, the newest first; raises RetryableError."""
         ...
 
-    def expire(self, before: datetime) -> int:
-        """Remove the artifacts of all agents that were stored before that moment; return how many; raises RetryableError."""
+    def expire(self, tenant: TenantId, before: datetime) -> int:
+        """Remove the artifacts of the tenant's agents that were stored before that moment; return how many; raises RetryableError."""
         ...
 
     def remove_tenant(self, tenant: TenantId) -> int:
@@ -179,10 +181,10 @@ class StoredArtifacts(ArtifactHome):
         """See ArtifactHome.listing."""
         return self._read(ArtifactsOfAgent(agent, limit))
 
-    def expire(self, before: datetime) -> int:
+    def expire(self, tenant: TenantId, before: datetime) -> int:
         """See ArtifactHome.expire. What was begun and never finished goes too."""
         removed = 0
-        while old := self._read(OldArtifacts(before, _EXPIRED_AT_ONCE)):
+        while old := self._read(OldArtifacts(tenant, before, _EXPIRED_AT_ONCE)):
             self._apply([ForgetArtifacts(tuple(old), before)])
             removed += len(old)
         return removed
@@ -235,9 +237,9 @@ class ArtifactsBySize(ArtifactHome):
         found = [*self._large.listing(agent, limit), *self._small.listing(agent, limit)]
         return newest_first({each.artifact_id: each for each in found}.values(), limit)
 
-    def expire(self, before: datetime) -> int:
+    def expire(self, tenant: TenantId, before: datetime) -> int:
         """See ArtifactHome.expire."""
-        return self._small.expire(before) + self._large.expire(before)
+        return self._small.expire(tenant, before) + self._large.expire(tenant, before)
 
     def remove_tenant(self, tenant: TenantId) -> int:
         """See ArtifactHome.remove_tenant."""
@@ -254,14 +256,19 @@ def newest_first(found: Iterable[StoredArtifact], limit: int) -> Sequence[Stored
 
 
 class ArtifactExpiry:
-    """Removes the artifacts of all agents that are older than `keep`."""
+    """Removes artifacts when they are older than their tenant keeps them; `keep` is for tenants that say nothing of their own, None: for
+    ever.
+    """
 
-    def __init__(self, artifacts: ArtifactHome, keep: timedelta, clock: Clock) -> None:
-        self._artifacts, self._keep, self._clock = artifacts, keep, clock
+    def __init__(self, artifacts: ArtifactHome, store: QueryStore, keep: timedelta | None, clock: Clock) -> None:
+        self._artifacts, self._store, self._keep, self._clock = artifacts, store, keep, clock
 
     async def tick(self) -> int:
         """Remove what is too old; return how many artifacts that were. Raises RetryableError."""
-        removed = await asyncio.to_thread(self._artifacts.expire, self._clock.now() - self._keep)
-        if removed:
-            logger.info("%d artifacts older than %s were removed", removed, self._keep)
-        return removed
+        total = 0
+        async for tenant, before in limits_of_age(self._store, Kept.ARTIFACTS, self._keep, self._clock.now()):
+            removed = await asyncio.to_thread(self._artifacts.expire, tenant, before)
+            if removed:
+                logger.info("%d artifacts of tenant %s from before %s were removed", removed, tenant, before)
+            total += removed
+        return total

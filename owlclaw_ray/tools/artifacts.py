@@ -63,12 +63,10 @@ class ArtifactFolder(ArtifactHome):
             found.append(StoredArtifact(ArtifactId(stem), media_types[f"{dot}{ending}"], size, stored_at))
         return newest_first(found, limit)
 
-    def expire(self, before: datetime) -> int:
-        """Remove the artifacts of all agents that were stored before that moment; return how many. One that cannot be removed stays for
-        the next time.
-        """
+    def expire(self, tenant: TenantId, before: datetime) -> int:
+        """See ArtifactHome.expire. One that cannot be removed stays for the next time."""
         removed = 0
-        for folder in self._agents.glob("*/*/artifacts"):
+        for folder in self._folders_of(tenant):
             for entry, _, stored_at in _files(folder):
                 if stored_at < before:
                     try:

@@ -193,9 +193,9 @@ class ObjectArtifacts(ArtifactHome):
         return newest_first((each for _, each in self._artifacts(f"{self._agents}/{agent.folder}/artifacts")), limit)
 
     @override
-    def expire(self, before: datetime) -> int:
+    def expire(self, tenant: TenantId, before: datetime) -> int:
         removed = 0
-        for path, about in self._ask(lambda: self._found(self._agents)).items():
+        for path, about in self._files_of(tenant).items():
             is_artifact = bool(_media_type(path))
             if (is_artifact or path.endswith(_UNFINISHED)) and _stored_at(about) < before:
                 self._ask(partial(self._system.rm_file, path))

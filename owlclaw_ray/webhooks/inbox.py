@@ -6,6 +6,7 @@ What is not signed rightly is stored without its body, once a minute for each so
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -29,12 +30,13 @@ from owlclaw_ray.errors import (
     WebhookRefusedError,
     WebhookUnmappedError,
 )
-from owlclaw_ray.ids import DeliveryId, IdSource, TenantId, derived_id
+from owlclaw_ray.ids import DEFAULT_TENANT, DeliveryId, IdSource, TenantId, derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runs.submissions import Submission, Submissions
+from owlclaw_ray.secrets.api import AskSecret, no_secrets
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import DeliveryStored, ReceiveDelivery
-from owlclaw_ray.store.queries import DeliveryById, DeliveryFilter
+from owlclaw_ray.store.queries import DeliveryById, DeliveryFilter, TenantById
 from owlclaw_ray.webhooks.mapping import (
     IgnoredWebhook,
     UnmappableError,
@@ -45,15 +47,18 @@ from owlclaw_ray.webhooks.mapping import (
     text_of,
 )
 from owlclaw_ray.webhooks.signature import refusal, signed_content
+from owlclaw_ray.webhooks.source_secrets import SourceSecrets
 
 LARGEST_EVENT = 64 * 1024
 """Bytes of JSON that a heartbeat gets of one webhook."""
 _REFUSED_SECONDS = 20
 """Seconds until a refused webhook with the same source and reason is stored again."""
 
+logger = logging.getLogger(__name__)
+
 
 class WebhookInbox:
-    """Webhooks that come in, from sources whose secrets are filled in."""
+    """Webhooks that come in, from sources whose secrets of the runtime are filled in."""
 
     def __init__(
         self,
@@ -63,24 +68,29 @@ class WebhookInbox:
         submissions: Submissions,
         clock: Clock,
         ids: IdSource,
+        secret: AskSecret = no_secrets,
     ) -> None:
+        """`secret` is asked for those of tenants."""
+        self._secrets = SourceSecrets(secret, clock)
         self._sources = {each.name: each for each in sources}
         self._headers = {each.name: header_names(each) for each in sources}
         self._store, self._submissions, self._clock, self._ids = store, submissions, clock, ids
         self._refused: dict[tuple[str, str], float] = {}
 
-    def sources(self) -> Sequence[WebhookSource]:
-        """Return who may send, by name. Their secrets are for nobody to see."""
-        return [self._sources[name] for name in sorted(self._sources)]
+    def sources(self, tenant: TenantId) -> Sequence[WebhookSource]:
+        """Return who may send to the tenant, by name. Their secrets are for nobody to see."""
+        return [self._sources[name] for name in sorted(self._sources) if self._sources[name].tenant == tenant]
 
-    async def receive(self, tenant: TenantId, source: str, headers: Mapping[str, str], body: bytes) -> DeliveryStored:
-        """Store what came in, with the run that it triggers, and wake the agent. When this returns, it cannot be lost.
+    async def receive(self, source: str, headers: Mapping[str, str], body: bytes) -> DeliveryStored:
+        """Store what came in, with the run that it triggers in the source's tenant, and wake the agent. When this returns, it cannot be
+        lost.
 
         `headers` have names in small letters. Raises NotFoundError for an unknown source, WebhookRefusedError,
         WebhookUnmappedError, AgentBusyError, QueueFullError, DefinitionError: each of these is in the inbox too, as far as
         the source is known. Raises StoreUnavailableError.
         """
-        known, now = self._source(source), self._clock.now()
+        known, now = await self._secrets.filled(self._source(source)), self._clock.now()
+        tenant = known.tenant
         if not known.secrets:
             raise RuntimeUnavailableError(
                 f"webhooks of {source!r} cannot be checked here: the log says what is missing"
@@ -89,6 +99,7 @@ class WebhookInbox:
         if why:
             await self._refuse(tenant, source, why, now)
             raise WebhookRefusedError(source, why)
+        await self._require(tenant, source)
         text = body.decode(errors="replace")
         kept: JsonObject = {name: headers[name] for name in sorted(self._headers[source]) if name in headers}
         delivery = Delivery(
@@ -141,9 +152,19 @@ class WebhookInbox:
             event=None,
             failures=0,
         )
-        return await self._process(
-            self._source(delivery.source), again, delivery.body.encode(), quota=quota, submitters=submitters
-        )
+        source = self._source(delivery.source)
+        if source.tenant != tenant:
+            raise NotFoundError("webhook source", delivery.source)
+        return await self._process(source, again, delivery.body.encode(), quota=quota, submitters=submitters)
+
+    async def _require(self, tenant: TenantId, source: str) -> None:
+        """Raise RuntimeUnavailableError if there is no such tenant: one that is made later gets what is sent again."""
+        if tenant == DEFAULT_TENANT:
+            return
+        found = await self._store.read(TenantById(tenant))
+        if found is None or found.status.closed:
+            logger.warning("a webhook of %s was not taken: there is no tenant %s", source, tenant)
+            raise RuntimeUnavailableError(f"webhooks of {source!r} are for nobody: the log says what is missing")
 
     def _source(self, name: str) -> WebhookSource:
         if name not in self._sources:

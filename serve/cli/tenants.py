@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, cast
@@ -31,6 +32,18 @@ QuotasOption = Annotated[
     ),
 ]
 
+RetentionOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--retention",
+        help="For how long it keeps things, as artifact_days=30, webhook_days=14 or memory_days=365; =0 for ever, =none as the runtime. "
+        "Several times for several.",
+        metavar="NAME=DAYS",
+    ),
+]
+
+_KEPT = {"artifact_days": "artifacts", "webhook_days": "webhooks", "memory_days": "memories"}
+
 
 def register(cli: typer.Typer) -> None:
     """Add the commands."""
@@ -51,6 +64,7 @@ def create(
     name: NameOption = None,
     weight: WeightOption = None,
     quotas: QuotasOption = None,
+    retention: RetentionOption = None,
     *,
     url: UrlOption = None,
     folder: FolderOption = HERE,
@@ -58,7 +72,8 @@ def create(
 ) -> None:
     """Make a tenant. From then on the server refuses requests without a key."""
     with connect(url, folder) as client:
-        _print(client.create_tenant(tenant, name or tenant, weight or 1, _quotas(quotas)), as_json=as_json)
+        made = client.create_tenant(tenant, name or tenant, weight or 1, _quotas(quotas), _retention(retention))
+    _print(made, as_json=as_json)
 
 
 def list_tenants(
@@ -91,6 +106,9 @@ def show(
         _print_deletion(found["deletion"])
     elif not as_json:
         table(("QUOTA", "USED", "OF"), _limits(found), empty="it has no quotas")
+        kept = cast("dict[str, float | None]", found["retention"])
+        rows = [(_KEPT[name], _days(days)) for name, days in kept.items() if days is not None]
+        table(("KEEPS", "FOR"), rows, empty="it keeps things as long as the settings say")
 
 
 def update(
@@ -98,12 +116,13 @@ def update(
     name: NameOption = None,
     weight: WeightOption = None,
     quotas: QuotasOption = None,
+    retention: RetentionOption = None,
     *,
     url: UrlOption = None,
     folder: FolderOption = HERE,
     as_json: JsonOption = False,
 ) -> None:
-    """Change a tenant's name, weight or quotas."""
+    """Change a tenant's name, weight, quotas or retention."""
     change: wire.TenantChange = {}
     if name is not None:
         change["name"] = name
@@ -111,8 +130,10 @@ def update(
         change["weight"] = weight
     if quotas:
         change["quotas"] = _quotas(quotas)
+    if retention:
+        change["retention"] = _retention(retention)
     if not change:
-        raise typer.BadParameter("say what is to be another: --name, --weight, --quota")
+        raise typer.BadParameter("say what is to be another: --name, --weight, --quota, --retention")
     with connect(url, folder) as client:
         _print(client.update_tenant(tenant, change), as_json=as_json)
 
@@ -200,6 +221,26 @@ def _quotas(said: list[str] | None) -> wire.QuotaChange:
             )
         found[name] = None if number == "none" else int(number)
     return cast("wire.QuotaChange", found)
+
+
+def _retention(said: list[str] | None) -> wire.RetentionChange:
+    """Return the retention as it is sent; the server says which names there are."""
+    found: dict[str, float | None] = {}
+    for each in said or ():
+        name, _, days = each.partition("=")
+        if days != "none" and not re.fullmatch(r"[0-9]+(\.[0-9]+)?", days):
+            raise typer.BadParameter(
+                f"{each!r} is not NAME=DAYS, as artifact_days=30, artifact_days=0 or artifact_days=none",
+                param_hint="--retention",
+            )
+        found[name] = None if days == "none" else float(days)
+    return cast("wire.RetentionChange", found)
+
+
+def _days(days: float) -> str:
+    if not days:
+        return "ever"
+    return "1 day" if days == 1 else f"{days:g} days"
 
 
 def _limits(tenant: wire.TenantDetails) -> list[tuple[str, str, str]]:

@@ -15,6 +15,7 @@ from owlclaw_ray.domain.artifact import TEXT, Artifact
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.store.queries import NextDueTime
+from owlclaw_ray.tools.artifact_home import ArtifactExpiry
 from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.webhooks.expiry import WebhookExpiry
 from owlclaw_ray.webhooks.outbox import CallbackOptions
@@ -76,33 +77,26 @@ async def test_it_removes_artifacts_that_are_over_their_days(folder, scheduler):
     assert [each.artifact_id for each in folder.listing(AGENT, 9)] == [NEW.artifact_id]
 
 
-async def test_it_removes_webhooks_that_are_over_their_days_if_there_are_any(scheduler, monkeypatch):
-    removals = []
+async def test_webhooks_and_artifacts_are_looked_at_without_days_too_for_tenants_that_have_their_own(
+    scheduler, monkeypatch
+):
+    looked = {WebhookExpiry: [], ArtifactExpiry: []}
+    for kind, found in looked.items():
 
-    async def tick(self):
-        removals.append(self._keep)
-        return 0
+        async def tick(self, found=found):
+            found.append(self._keep)
+            return 0
 
-    monkeypatch.setattr(WebhookExpiry, "tick", tick)
-    kept, removed = scheduler(0.0), scheduler(0.0, webhook_days=7.0)
-    while not removals:
-        await asyncio.sleep(0.001)
-    await kept.stop()
-    await removed.stop()
+        monkeypatch.setattr(kind, "tick", tick)
+    for days in (0.0, 7.0):
+        actor = scheduler(days, webhook_days=days)
+        while not all(looked.values()):
+            await asyncio.sleep(0.001)
+        await actor.stop()
 
-    assert removals == [timedelta(days=7)]
-
-
-async def test_without_a_retention_artifacts_are_kept_for_ever(scheduler, monkeypatch):
-    removals = []
-    monkeypatch.setattr(ArtifactFolder, "expire", lambda *_: removals.append(1) or 0)
-    kept, removed = scheduler(0.0), scheduler(30.0)
-    while not removals:
-        await asyncio.sleep(0.001)
-    await kept.stop()
-    await removed.stop()
-
-    assert removals == [1]
+        assert [*looked.values()] == 2 * [[timedelta(days=days) if days else None]]
+        for found in looked.values():
+            found.clear()
 
 
 @pytest.mark.parametrize("environ", [{}, {"OUT": "short"}])

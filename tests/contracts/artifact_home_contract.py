@@ -111,14 +111,17 @@ class ArtifactHomeContract:
         with pytest.raises(NotFoundError):
             home.get(TRADER, ArtifactId(asked))
 
-    def test_what_is_older_expires_for_all_agents(self, home: ArtifactHome, put: Put) -> None:
+    def test_what_is_older_expires_for_all_agents_of_a_tenant_and_for_no_other_tenant(
+        self, home: ArtifactHome, put: Put
+    ) -> None:
         put(TRADER, artifact(1), 2)
         put(OTHER, artifact(2), 5)
         put(NEIGHBOUR, artifact(3), 5)
 
-        assert home.expire(NOW - timedelta(hours=3)) == 2
-        assert home.expire(NOW - timedelta(hours=3)) == 0
-        assert [len(home.listing(agent, 10)) for agent in (TRADER, OTHER, NEIGHBOUR)] == [1, 0, 0]
+        assert home.expire(TRADER.tenant, NOW - timedelta(hours=3)) == 1
+        assert home.expire(TRADER.tenant, NOW - timedelta(hours=3)) == 0
+        assert [len(home.listing(agent, 10)) for agent in (TRADER, OTHER, NEIGHBOUR)] == [1, 0, 1]
+        assert home.expire(NEIGHBOUR.tenant, NOW - timedelta(hours=3)) == 1
         with pytest.raises(NotFoundError):
             home.get(OTHER, artifact(2).artifact_id)
 
@@ -126,10 +129,10 @@ class ArtifactHomeContract:
         put(TRADER, artifact(1, content=b"x" * 1_500_000), 5)
         put(TRADER, artifact(1, content=b"short"), 1)
 
-        home.expire(NOW - timedelta(hours=3))
+        home.expire(TRADER.tenant, NOW - timedelta(hours=3))
 
         assert home.get(TRADER, artifact(1).artifact_id).content == b"short"
 
     def test_with_none_there_is_nothing_to_list_or_expire(self, home: ArtifactHome) -> None:
-        assert home.expire(NOW) == 0
+        assert home.expire(TRADER.tenant, NOW) == 0
         assert list(home.listing(TRADER, 10)) == []

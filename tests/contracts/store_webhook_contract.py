@@ -272,11 +272,11 @@ class ForgettingContract:
         await one(store, ReceiveDelivery(replace(delivery("3"), received_at=LATER)))
         await store.apply([telling("run_1"), telling("run_2"), CancelRun(AGENT.tenant, RunId("run_1"), NOW)])
         (pending,) = await store.read(DueCallbacks(NOW, 9))
-        assert list(await store.read(OldCallbacks(LATER))) == []
+        assert list(await store.read(OldCallbacks(AGENT.tenant, LATER))) == []
         await one(store, ChangeCallback(_delivered(pending)))
 
-        deliveries = await store.read(OldDeliveries(LATER))
-        callbacks = await store.read(OldCallbacks(LATER + timedelta(microseconds=1)))
+        deliveries = await store.read(OldDeliveries(AGENT.tenant, LATER))
+        callbacks = await store.read(OldCallbacks(AGENT.tenant, LATER + timedelta(microseconds=1)))
         assert (list(deliveries), list(callbacks)) == ([DeliveryId("whd_1")], [pending.callback_id])
         everything = tuple(DeliveryId(f"whd_{number}") for number in (1, 2))
         told = (pending.callback_id, callback_id_of("run_2", URL))
@@ -296,8 +296,14 @@ class ForgettingContract:
         await one(store, replace(ending("run_2"), deliveries=(DeliveryId("whd_1"),), at=LATER))
 
         after = LATER + timedelta(microseconds=1)
-        assert [list(await store.read(OldCallbacks(at))) for at in (LATER, after)] == [[], [pending.callback_id]]
-        assert [list(await store.read(OldDeliveries(at))) for at in (LATER, after)] == [[], [DeliveryId("whd_1")]]
+        assert [list(await store.read(OldCallbacks(AGENT.tenant, at))) for at in (LATER, after)] == [
+            [],
+            [pending.callback_id],
+        ]
+        assert [list(await store.read(OldDeliveries(AGENT.tenant, at))) for at in (LATER, after)] == [
+            [],
+            [DeliveryId("whd_1")],
+        ]
 
 
 def _beat(schedule_id: str, agent: AgentRef) -> Schedule:

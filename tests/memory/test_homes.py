@@ -9,8 +9,17 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import MemoryLimits, MemoryTextVersion
-from owlclaw_ray.errors import MemoryChangedError, MemoryTextChangedError, MemoryTooLargeError, NotFoundError, UserError
+from owlclaw_ray.errors import (
+    MemoryChangedError,
+    MemoryTextChangedError,
+    MemoryTooLargeError,
+    NotFoundError,
+    StoreUnavailableError,
+    UserError,
+)
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.memory import file as module
 from owlclaw_ray.memory.folders import MemoryFolders
 from tests.memory.homes import NOW, TRADER, Homes, contents, memory
@@ -181,6 +190,41 @@ def test_memories_past_their_retention_are_removed_for_good(homes):
     keeping.append(memory(3))
     assert contents(keeping) == ["fact 2", "fact 3"]
     assert [one.memory_id for one in homes.open().archived()] == []
+
+
+def test_each_tenants_memories_are_kept_as_long_as_it_says_and_none_go_while_that_is_not_known(homes):
+    said = {"default": timedelta(days=365), "acme": timedelta(days=30), "acme-2": None}
+    agents = {tenant: AgentRef.parse("trader", TenantId(tenant)) for tenant in said}
+    for agent in agents.values():
+        with MemoryFolders(homes.data_dir(), homes.clock, home=homes.home()).file(agent) as file:
+            for number, age in enumerate([400, 90]):
+                file.append(memory(number, created_at=NOW - timedelta(days=age)))
+    asked = []
+
+    def retention(tenant):
+        asked.append(tenant)
+        if asked.count(tenant) == 1:
+            raise StoreUnavailableError("away")
+        return said[tenant]
+
+    folders = MemoryFolders(homes.data_dir(), homes.clock, home=homes.home(), retention=retention)
+
+    def remembered(number):
+        found = {}
+        for tenant, agent in agents.items():
+            with folders.file(agent) as file:
+                file.append(memory(number))
+                found[tenant] = [each.memory_id for each in file.load().memories]
+        return found
+
+    assert remembered(2) == {tenant: ["mem_0", "mem_1", "mem_2"] for tenant in said}
+    assert remembered(3) == {
+        "default": ["mem_1", "mem_2", "mem_3"],
+        "acme": ["mem_2", "mem_3"],
+        "acme-2": ["mem_0", "mem_1", "mem_2", "mem_3"],
+    }
+    remembered(4)
+    assert sorted(asked) == sorted([*said] * 2)
 
 
 def without(text, *numbers):

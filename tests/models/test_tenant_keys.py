@@ -9,6 +9,7 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
+from owlclaw_ray.domain.embedding import EmbeddingRequest
 from owlclaw_ray.domain.endpoint import Endpoint
 from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.errors import (
@@ -25,7 +26,7 @@ from owlclaw_ray.models.litellm_client import LiteLLMClient
 from owlclaw_ray.models.model_gateway import ModelGateway
 from owlclaw_ray.models.tenant_keys import FRESH_SECONDS, TenantKeys
 from owlclaw_ray.testing.clock import ManualClock
-from owlclaw_ray.testing.openai_server import CannedFailure, CannedReply, FunctionCall, OpenAIServer
+from owlclaw_ray.testing.openai_server import CannedFailure, CannedReply, FunctionCall, OpenAIServer, Vectors
 from tests.model_requests import model_request
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -245,3 +246,47 @@ async def test_a_provider_that_limits_one_tenant_s_key_leaves_the_others_their_p
 
     assert provider.running[20:] == [BEAR, BEAR, CORE, CORE, "dusk", "dusk", "east", "east"]
     assert (seen.provider.partition(" at ")[0], seen.running, seen.waiting) == ("openai", 8, 0)
+
+
+def embedding(tenant, server, text="你好", **more):
+    endpoint = Endpoint("openai", server.base_url, "${RUNTIME_KEY}", key_secret="PROVIDER_KEY")
+    return EmbeddingRequest("openai/vectors", (text,), 5.0, 5.0, replace(endpoint, **more), tenant=tenant)
+
+
+async def test_vectors_of_tenants_at_the_same_time_are_made_with_each_their_own_key(client, server, vault, clock):
+    tenants = (ACME, BEAR, CORE)
+    server.enqueue(*[Vectors()] * 31)
+
+    await asyncio.gather(*(client.embed(embedding(each, server, f"of {each}")) for each in tenants for _ in range(10)))
+    vault.values[ACME, "PROVIDER_KEY"] = "sk-newer"
+    await clock.advance(FRESH_SECONDS)
+    await client.embed(embedding(ACME, server, "later"))
+
+    found: dict[str, set[str]] = {}
+    for each in server.requests:
+        (text,) = each.body["input"]
+        found.setdefault(text, set()).add(each.headers["authorization"])
+    assert found == {
+        "of acme": {"Bearer sk-of-acme"},
+        "of bear": {"Bearer sk-of-bear"},
+        "of core": {"Bearer sk-of-the-runtime"},
+        "later": {"Bearer sk-newer"},
+    }
+
+
+async def test_vectors_cost_the_runtime_nothing_while_the_tenants_key_is_not_known_and_errors_have_no_key(
+    client, server, vault
+):
+    vault.values[ACME, "PROVIDER_KEY"] = StoreUnavailableError("the Keeper is being restarted")
+    with pytest.raises(ModelUnavailableError, match="PROVIDER_KEY"):
+        await client.embed(embedding(ACME, server))
+    with pytest.raises(ModelRefusedError, match="set the tenant's secret PROVIDER_KEY, or set NO_SUCH_KEY in"):
+        await client.embed(embedding(CORE, server, api_key="${NO_SUCH_KEY}"))
+    assert server.requests == []
+
+    server.enqueue(CannedFailure(401, "Incorrect API key provided: sk-of-bear"))
+    with pytest.raises(ModelRefusedError, match=r"\[redacted:PROVIDER_KEY\]") as refused:
+        await client.embed(embedding(BEAR, server))
+
+    assert "sk-of-bear" not in str(refused.value)
+    assert refused.value.__cause__ is None

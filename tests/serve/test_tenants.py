@@ -171,3 +171,30 @@ async def test_an_export_that_breaks_off_is_told_from_a_whole_one(server, runtim
         lines = []
         with pytest.raises(ServerUnreachableError, match="cut off"):
             lines.extend([line async for line in client.export_tenant("acme")])
+
+
+async def test_a_tenant_has_a_retention_of_its_own_and_what_is_left_out_of_a_change_stays(http, admin):
+    asked = {"tenant": "acme", "retention": {"artifact_days": 30, "webhook_days": 0}}
+    made = await http.post("/v1/tenants", json=asked, headers=admin)
+    changed = await http.patch(
+        "/v1/tenants/acme", json={"retention": {"artifact_days": None, "memory_days": 0.5}}, headers=admin
+    )
+    shown = await http.get("/v1/tenants/acme", headers=admin)
+
+    assert made.json()["retention"] == {"artifact_days": 30, "webhook_days": 0, "memory_days": None}
+    assert (
+        changed.json()["retention"]
+        == shown.json()["retention"]
+        == {"artifact_days": None, "webhook_days": 0, "memory_days": 0.5}
+    )
+
+
+@pytest.mark.parametrize(
+    "retention", [{"artifact_days": -1}, {"webhook_days": 36_501}, {"run_days": 1}, {"memory_days": "1"}]
+)
+async def test_a_retention_that_cannot_be_is_refused(http, admin, retention):
+    refused = await http.post("/v1/tenants", json={"tenant": "acme", "retention": retention}, headers=admin)
+
+    assert refused.status_code == 422, refused.text
+    assert "retention" in refused.text
+    assert (await http.get("/v1/tenants/acme", headers=admin)).status_code == 404

@@ -43,7 +43,7 @@ def test_what_is_no_artifact_is_neither_listed_nor_removed(home, put, tmp_path):
     os.utime(link, (0, 0), follow_symlinks=False)
 
     assert ids(home.listing(TRADER, 10)) == [artifact(1).artifact_id]
-    assert home.expire(NOW) == 1
+    assert home.expire(TRADER.tenant, NOW) == 1
     assert all(each.exists() for each in (*others, secret, link))
 
 
@@ -59,5 +59,5 @@ def test_what_cannot_be_removed_does_not_keep_the_rest(home, put, monkeypatch, c
 
     monkeypatch.setattr(type(stuck), "unlink", unlink)
 
-    assert home.expire(NOW) == 1
+    assert home.expire(TRADER.tenant, NOW) == 1
     assert str(stuck) in caplog.text

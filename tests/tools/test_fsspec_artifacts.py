@@ -171,7 +171,8 @@ def test_what_is_no_artifact_is_neither_listed_nor_removed(s3_environment):
     for key in others:
         s3_environment.put_object(Bucket=_BUCKET, Key=key, Body=b"mine")
 
-    assert home.expire(NOW + timedelta(days=36_500)) == 1
+    later = NOW + timedelta(days=36_500)
+    assert [home.expire(each.tenant, later) for each in (TRADER, NEIGHBOUR)] == [0, 1]
     assert [each["Key"] for each in s3_environment.list_objects_v2(Bucket=_BUCKET)["Contents"]] == sorted(others)
 
 
@@ -229,7 +230,7 @@ def test_of_a_process_that_is_killed_while_it_stores_a_file_nothing_is_seen(tmp_
     assert list(home.listing(TRADER, 9)) == []
     with pytest.raises(NotFoundError):
         home.open(TRADER, artifact(0).artifact_id)
-    assert home.expire(NOW + timedelta(days=36_500)) == 0
+    assert home.expire(TRADER.tenant, NOW + timedelta(days=36_500)) == 0
     if kind == "renamed":
         assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
 
@@ -268,7 +269,7 @@ def test_a_place_that_is_away_is_named_and_nothing_else_is_told(s3_environment, 
         lambda: home.put(TRADER, artifact(1)),
         lambda: home.open(TRADER, artifact(1).artifact_id),
         lambda: home.listing(TRADER, 9),
-        lambda: home.expire(NOW),
+        lambda: home.expire(TRADER.tenant, NOW),
     ):
         with pytest.raises(StoreUnavailableError, match=rf"^s3://{_BUCKET}/a cannot be used: ") as told:
             use()

@@ -345,7 +345,7 @@ async def test_secrets_are_shown_nowhere(installation, caplog):
     assert [each["window_seconds"] for each in answer.json()["sources"]] == [None, 300.0]
     assert SECRET not in answer.text
     assert SECRET not in caplog.text
-    assert SECRET not in repr(installation.runtime.inbox.sources())
+    assert SECRET not in repr(installation.runtime.inbox.sources(DEFAULT_TENANT))
 
 
 async def test_a_delivery_whose_answer_was_lost_triggers_once_when_it_comes_again(installation, monkeypatch):

@@ -171,3 +171,31 @@ def test_a_definition_with_a_callback_needs_a_secret_to_sign_it(tmp_path):
     write_definition(folder, agent="callback_url: http://127.0.0.1/\n")
     with pytest.raises(DefinitionError, match="not a public address"):
         load_definition(folder, settings.defaults)
+
+
+def test_a_source_belongs_to_a_tenant_whose_secrets_may_sign_it(tmp_path):
+    own = SOURCE.replace(
+        "      secret: ${SHOP}\n      previous_secret: ${SHOP_OLD}\n",
+        "      tenant: acme\n      tenant_secrets: [NEW, OLD]\n",
+    )
+    (shop,), problems = filled_sources(load(tmp_path, own).webhook_sources, ENVIRON)
+    (plain,) = load(tmp_path, SOURCE).webhook_sources
+
+    assert (shop.tenant, shop.tenant_secrets, shop.secrets, problems) == ("acme", ("NEW", "OLD"), (), ())
+    assert (plain.tenant, plain.tenant_secrets) == ("default", ())
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ("tenant_secrets: [A]\n      secret: ${SHOP}", "has tenant_secrets and a secret of the runtime"),
+        ("tenant_secrets: [A]\n      previous_secret: ${SHOP}", "has tenant_secrets and a secret of the runtime"),
+        ("tenant: acme", "needs secret, the variable that holds it, or tenant_secrets"),
+        ("tenant_secrets: ['a b']", "has 'a b', which is no name of a secret"),
+        ("secret: ${SHOP}\n      tenant: Acme!", "is 'Acme!', which is no id of a tenant"),
+    ],
+)
+def test_a_source_is_signed_in_one_way_and_has_a_tenant_that_can_be(tmp_path, said, problem):
+    text = SOURCE.replace("      secret: ${SHOP}\n      previous_secret: ${SHOP_OLD}\n", f"      {said}\n")
+
+    assert problem in problems_of(tmp_path, text)

@@ -7,6 +7,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -19,7 +20,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.embedding import EmbeddingPurpose
 from owlclaw_ray.domain.memory import Memory, MemoryLimits, Recall
 from owlclaw_ray.errors import BudgetExhaustedError, OwlClawError, ToolTimeoutError
-from owlclaw_ray.ids import MemoryId, RunId
+from owlclaw_ray.ids import MemoryId, RunId, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.memory import lexical
 from owlclaw_ray.memory.dates import Spans, named_spans
@@ -153,8 +154,11 @@ class LanceMemory(Indexing):
         clock: Clock,
         limits: MemoryLimits | None = None,
         home: MemoryHome | None = None,
+        *,
+        retention: Callable[[TenantId], timedelta | None] | None = None,
     ) -> None:
-        self.files = MemoryFolders(data_dir, clock, limits, home=home)
+        """`retention`: see MemoryFolders."""
+        self.files = MemoryFolders(data_dir, clock, limits, home=home, retention=retention)
         self._embedders = embedders
         self._clock = clock
         self._vectors = QueryVectors()

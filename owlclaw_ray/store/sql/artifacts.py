@@ -19,7 +19,7 @@ from owlclaw_ray.store.commands import (
     PutArtifactPart,
     QuotaReached,
 )
-from owlclaw_ray.store.sql.codec import agent_key, agent_of, from_micros, to_micros
+from owlclaw_ray.store.sql.codec import agent_key, agent_of, from_micros, tenant_range, to_micros
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.queries import reads
 from owlclaw_ray.store.sql.quotas import count, reached
@@ -122,10 +122,10 @@ def _read_artifacts_of_agent(connection: Connection, query: ArtifactsOfAgent) ->
 
 @reads(OldArtifacts)
 def _read_old_artifacts(connection: Connection, query: OldArtifacts) -> Sequence[OldArtifact]:
-    c = artifact_parts.c
+    c, (first, last) = artifact_parts.c, tenant_range(query.tenant)
     found = (
         select(c.agent, c.artifact_id)
-        .where(c.stored_at < to_micros(query.before))
+        .where(c.agent >= first, c.agent < last, c.stored_at < to_micros(query.before))
         .group_by(c.agent, c.artifact_id)
         .order_by(func.min(c.stored_at))
         .limit(query.limit)

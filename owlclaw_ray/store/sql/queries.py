@@ -546,7 +546,8 @@ def _read_waiting_deliveries(connection: Connection, query: WaitingDeliveries) -
 @reads(OldDeliveries)
 def _read_old_deliveries(connection: Connection, query: OldDeliveries) -> Sequence[DeliveryId]:
     table = webhook_deliveries.c
-    found = select(table.delivery_id).where(table.received_at < to_micros(query.before), table.status != WAITING)
+    found = select(table.delivery_id).where(table.tenant == query.tenant, table.status != WAITING)
+    found = found.where(table.received_at < to_micros(query.before))
     found = found.where(~exists().where(runs.c.run_id == table.run_id, runs.c.finished_at >= to_micros(query.before)))
     return list(connection.execute(found.order_by(table.received_at).limit(query.limit)).scalars())
 
@@ -576,7 +577,8 @@ def _read_due_callbacks(connection: Connection, query: DueCallbacks) -> Sequence
 
 @reads(OldCallbacks)
 def _read_old_callbacks(connection: Connection, query: OldCallbacks) -> Sequence[CallbackId]:
-    found = select(callbacks.c.callback_id).where(callbacks.c.created_at < to_micros(query.before), settled_callback)
+    found = select(callbacks.c.callback_id).where(callbacks.c.tenant == query.tenant, settled_callback)
+    found = found.where(callbacks.c.created_at < to_micros(query.before))
     ended_at = func.coalesce(callbacks.c.delivered_at, callbacks.c.tried_at, callbacks.c.created_at)
     found = found.where(ended_at < to_micros(query.before))
     return list(connection.execute(found.order_by(callbacks.c.created_at).limit(query.limit)).scalars())

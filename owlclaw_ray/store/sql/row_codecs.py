@@ -124,7 +124,13 @@ class RowCodec(Generic[_T]):
 SCHEDULES = RowCodec(Schedule, schedules, rest="rule")
 KEYS = RowCodec(AccessKey, access_keys, json=("scopes", "patterns"))
 TENANTS = RowCodec(
-    Tenant, tenants, json=("quotas", "deletion"), derived={"quotas": lambda tenant: dump(tenant.quotas.given)}
+    Tenant,
+    tenants,
+    json=("quotas", "deletion", "retention"),
+    derived={
+        "quotas": lambda tenant: dump(tenant.quotas.given),
+        "retention": lambda tenant: dump(tenant.retention.given),
+    },
 )
 NODES = RowCodec(ClusterNode, cluster_nodes, json=("details",))
 TICKS = RowCodec(Tick, ticks, json=("reason",))

@@ -483,6 +483,7 @@ tenants = Table(
     Column("weight", BigInteger, nullable=False),
     Column("quotas", Text, nullable=False, server_default="{}"),
     Column("deletion", Text),
+    Column("retention", Text, nullable=False, server_default="{}"),
 )
 """The tenants, but for the default one as long as nothing was said of it."""
 

@@ -89,6 +89,7 @@ _FRESH_SECONDS = 1.0
 _GRACE_SECONDS = 1.0
 """What a call may take longer than the server: to tell how it ended."""
 _TYPES = {
+    McpTrouble.NO_SECRET: "secret_missing",
     McpTrouble.NOT_SENT: UNAVAILABLE,
     McpTrouble.LOST: UNAVAILABLE,
     McpTrouble.LATE: "timeout",
@@ -146,6 +147,7 @@ class McpTools:
             caller=os.getpid(),
             traceparent=invocation.traceparent,
             key=invocation.idempotency_key,
+            tenant=invocation.agent.tenant,
         )
         try:
             answer = self._servers.call(call)

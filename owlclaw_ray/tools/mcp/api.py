@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import CallProgress, ToolDefinition
+from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 
 
 class McpState(Enum):
@@ -70,6 +71,8 @@ class McpCatalog(Struct, frozen=True):
 class McpTrouble(Enum):
     """Why a call has no result."""
 
+    NO_SECRET = "no_secret"  # noqa: S105 - the name of a trouble
+    """The tenant lacks a secret that the server is called with: nothing happened."""
     NOT_SENT = "not_sent"
     """The server is not there: nothing happened."""
     LOST = "lost"
@@ -106,6 +109,8 @@ class McpCall(Struct, frozen=True):
     """The call's span, which the server is told."""
     key: str = ""
     """By which others ask for the call's progress."""
+    tenant: TenantId = DEFAULT_TENANT
+    """Whose agent calls."""
 
 
 class McpServerAccess(Protocol):

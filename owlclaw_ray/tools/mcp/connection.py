@@ -25,16 +25,17 @@ from mcp_types import (
 )
 from msgspec import Struct
 
-from owlclaw_ray.configuration.placeholders import PLACEHOLDER, names_in
+from owlclaw_ray.configuration.placeholders import PLACEHOLDER, filled, names_in
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import CallProgress
 from owlclaw_ray.domain.tracing import HEADER
 from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.ledger.redaction import MIN_SECRET_CHARACTERS
 from owlclaw_ray.tools.mcp.api import McpCall, McpProblem, McpState, McpTrouble
-from owlclaw_ray.tools.mcp.options import Command, Endpoint, McpOptions
+from owlclaw_ray.tools.mcp.options import Address, Command, Endpoint, McpOptions
 from owlclaw_ray.tools.mcp.stdio import ServerProcess
 from owlclaw_ray.tools.mcp.tool_screen import ToolScreen
 from owlclaw_ray.tools.programs import child_environment
@@ -57,6 +58,10 @@ class Secrets:
             raise ConfigurationError([Problem(where, what, "set it where the runtime is started")])
         self._values.update(self._environ[name] for name in names_in(text))
         return PLACEHOLDER.sub(lambda found: self._environ[found[1]], text)
+
+    def learn(self, values: Iterable[str]) -> None:
+        """Hide these values, too."""
+        self._values.update(values)
 
     def filled(self, pairs: Iterable[tuple[str, str]], where: str) -> dict[str, str]:
         """Return the mapping with every value filled."""
@@ -116,6 +121,13 @@ class ConnectionActivity(Struct):
     """When the last one began or ended."""
 
 
+class Account(Struct, frozen=True):
+    """The tenant that a connection is for, and its secrets by their names."""
+
+    tenant: TenantId
+    secrets: Mapping[str, str]
+
+
 class Connection:
     """Keeps one server. `run` is its life; everything else may be called at any time from the same event loop."""
 
@@ -129,8 +141,11 @@ class Connection:
         clock: Clock,
         jitter: Callable[[], float],
         changed: Callable[[], None],
+        account: Account | None = None,
     ) -> None:
+        """`account`: whose connection it is; None: the node's own, which does without `secret_headers`."""
         self.name, self.endpoint = name, endpoint
+        self._account = account
         self.state, self.since, self.problem = McpState.CONNECTING, clock.now(), ""
         self.traffic = ConnectionActivity()
         self.listed: tuple[JsonObject, ...] | None = None
@@ -146,6 +161,8 @@ class Connection:
             changed,
         )
         self._secrets = Secrets(environ)
+        if account is not None:
+            self._secrets.learn(account.secrets.values())
         self._retry = RetryPolicy(_MAX_ATTEMPTS, options.backoff, options.backoff_limit)
         self._client: Client | None = None
         self._scope = anyio.CancelScope()
@@ -173,7 +190,15 @@ class Connection:
                 failures = 1 if self._clock.monotonic() - began > _STABLE_SECONDS else failures + 1
                 pause = self._retry.delay(failures, self._jitter())
                 level = logging.DEBUG if self.problem == known else logging.WARNING
-                _logger.log(level, "the MCP server %s is down, next try in %.1f s: %s", self.name, pause, self.problem)
+                whose = "" if self._account is None else f" of tenant {self._account.tenant}"
+                _logger.log(
+                    level,
+                    "the MCP server %s%s is down, next try in %.1f s: %s",
+                    self.name,
+                    whose,
+                    pause,
+                    self.problem,
+                )
                 await self._clock.sleep(pause)
         self._turn(McpState.STOPPED)
 
@@ -291,11 +316,19 @@ class Connection:
             self.process = ServerProcess(argv, environment, folder, self._secrets.hide, self.name)
             yield self.process.streams()
             return
-        headers = self._secrets.filled(self.endpoint.headers, f"{where}.headers")
+        headers = self._headers(self.endpoint, where)
         url = self._secrets.fill(self.endpoint.url, f"{where}.url")
         patience = httpx2.Timeout(self._options.connect, read=None)  # answers have the time limits of calls
         async with httpx2.AsyncClient(headers=headers, timeout=patience) as http:
             yield streamable_http_client(url, http_client=http)
+
+    def _headers(self, address: Address, where: str) -> dict[str, str]:
+        headers = self._secrets.filled(address.headers, f"{where}.headers")
+        if self._account is None:
+            return headers
+        own = {name: filled(text, self._account.secrets) for name, text in address.secret_headers}
+        replaced = {name.lower() for name in own}
+        return {name: value for name, value in headers.items() if name.lower() not in replaced} | own
 
     async def _heard(self, message: object) -> None:
         if isinstance(message, ToolListChangedNotification):

@@ -38,6 +38,8 @@ class Address(Struct, frozen=True):
     url: str
     """May have `${NAME}`, as the values of headers may."""
     headers: tuple[tuple[str, str], ...] = ()
+    secret_headers: tuple[tuple[str, str], ...] = ()
+    """In their values `${NAME}` is a secret of the tenant whose agent calls. Who only lists the tools does not send them."""
 
 
 Endpoint: TypeAlias = Command | Address

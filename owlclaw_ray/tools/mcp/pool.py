@@ -14,10 +14,12 @@ import psutil
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import CallProgress
 from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.secrets.api import AskSecret, no_secrets
 from owlclaw_ray.tools.mcp.api import McpCall, McpCatalog, McpProblem, McpServerView, McpState, McpTrouble
-from owlclaw_ray.tools.mcp.connection import Connection
-from owlclaw_ray.tools.mcp.options import Command, Endpoint, McpOptions, McpServerOptions, shown_target
+from owlclaw_ray.tools.mcp.connection import Account, Connection
+from owlclaw_ray.tools.mcp.options import Address, Command, Endpoint, McpOptions, McpServerOptions, shown_target
 from owlclaw_ray.tools.mcp.server_tools import ServerTools, offering_of
+from owlclaw_ray.tools.mcp.tenant_connections import TenantConnections
 
 _LOOK_SECONDS = 0.5
 
@@ -93,14 +95,29 @@ class McpPool:
         clock: Clock,
         jitter: Callable[[], float],
         incarnation: str,
+        secret: AskSecret = no_secrets,
     ) -> None:
-        """`incarnation` is another one for every pool: versions of its catalog begin with it."""
+        """`incarnation` is another one for every pool: versions of its catalog begin with it. `secret` is asked for those of tenants."""
         self._servers = {server.name: server for server in options.servers}
         self._clock, self._incarnation = clock, incarnation
         self._leases = ConnectionLeases(
             lambda name, endpoint: Connection(
                 name, endpoint, options, environ=environ, clock=clock, jitter=jitter, changed=self._change
             )
+        )
+        self._of_tenants = TenantConnections(
+            lambda server, tenant, secrets: Connection(
+                server.name,
+                server.endpoint,
+                options,
+                environ=environ,
+                clock=clock,
+                jitter=jitter,
+                changed=lambda: None,
+                account=Account(tenant, secrets),
+            ),
+            secret,
+            clock,
         )
         self._connections: dict[str, Connection] = {}
         self._offerings: dict[str, tuple[object, ServerTools]] = {}
@@ -117,7 +134,8 @@ class McpPool:
         """End every server; returns when no process of them is left."""
         servers = [self._servers[name] for name in self._connections]
         self._connections.clear()
-        await asyncio.gather(*(self._leases.give_back(server.endpoint) for server in servers))
+        leaving = (self._leases.give_back(server.endpoint) for server in servers)
+        await asyncio.gather(*leaving, self._of_tenants.stop())
 
     async def catalog(self, known: str, seconds: float) -> McpCatalog | None:
         """See McpNode.catalog."""
@@ -135,7 +153,9 @@ class McpPool:
         connection = self._connections.get(call.server)
         if connection is None:
             return McpProblem(McpTrouble.NOT_SENT, f"there is no MCP server {call.server} here.")
-        asked = asyncio.create_task(connection.call(call))
+        server = self._servers[call.server]
+        own = isinstance(server.endpoint, Address) and server.endpoint.secret_headers
+        asked = asyncio.create_task(self._of_tenants.call(server, call) if own else connection.call(call))
         async with caller_ended(call.caller) as ended:
             try:
                 either: set[asyncio.Future[Any]] = {asked, ended}
@@ -150,7 +170,8 @@ class McpPool:
 
     async def progress(self, keys: Collection[str]) -> Mapping[str, CallProgress]:
         """See McpNode.progress."""
-        said = {key: each for one in self._connections.values() for key, each in one.progress.items()}
+        sources = [each.progress for each in self._connections.values()]
+        said = {key: each for one in (*sources, self._of_tenants.progress) for key, each in one.items()}
         return {key: said[key] for key in keys if key in said}
 
     async def servers(self) -> Sequence[McpServerView]:
@@ -170,8 +191,8 @@ class McpPool:
             since=connection.since,
             problem=connection.problem,
             starts=connection.traffic.starts,
-            calls=connection.traffic.calls,
-            running=connection.traffic.running,
+            calls=connection.traffic.calls + self._of_tenants.calls[server.name],
+            running=connection.traffic.running + self._of_tenants.running[server.name],
             tools=tuple(sorted(each.name for each in offering.definitions)),
             left_out=offering.left_out,
         )

@@ -99,3 +99,25 @@ def test_an_export_goes_only_where_there_is_a_folder(suspended: Run):
     refused = suspended("tenants", "export", "acme", "--to", "nowhere/acme.jsonl")
 
     assert (refused.exit_code, "there is no folder" in refused.output) == (2, True)
+
+
+def test_a_retention_is_given_changed_shown_and_taken_back(suspended: Run):
+    made = suspended("tenants", "create", "brief", "--retention", "artifact_days=1", "--retention", "webhook_days=14.5")
+    assert made.exit_code == 0, made.output
+    suspended("tenants", "update", "brief", "--retention", "artifact_days=none", "--retention", "memory_days=0")
+
+    shown = suspended("tenants", "show", "brief")
+    lines = [" ".join(line.split()) for line in shown.output.splitlines()]
+    assert lines[-3:] == ["KEEPS FOR", "webhooks 14.5 days", "memories ever"]
+    assert json.loads(suspended("tenants", "show", "brief", "--json").output)["retention"] == {
+        "artifact_days": None,
+        "webhook_days": 14.5,
+        "memory_days": 0.0,
+    }
+
+
+@pytest.mark.parametrize("said", ["artifact_days", "artifact_days=", "artifact_days=a month", "artifact_days=-1"])
+def test_a_retention_that_is_no_number_of_days_is_refused(suspended: Run, said: str):
+    refused = suspended("tenants", "update", "acme", "--retention", said)
+
+    assert (refused.exit_code, "is not NAME=DAYS" in refused.output) == (2, True)

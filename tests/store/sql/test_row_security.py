@@ -76,8 +76,6 @@ OVER_ALL = {
     q.KeyById,
     q.MissingLedgerGuards,
     q.NextDueTime,
-    q.OldCallbacks,
-    q.OldDeliveries,
     q.PausedHeartbeats,
     q.PendingCallbackCount,
     q.ReleasedRuns,
@@ -85,13 +83,15 @@ OVER_ALL = {
     q.SchedulesByIds,
     q.TenantPage,
     q.UpcomingSchedules,
-    artifact_queries.OldArtifacts,
     run_ends.ChainPositions,
     run_ends.ExportPositions,
     run_ends.FactsOfRuns,
     secrets.SecretsSince,
 }
 """What the runtime and its operators read over all tenants: a new query is about one tenant, or is added here."""
+
+
+LATER = NOW + timedelta(days=1)
 
 
 def name_of(tenant):
@@ -134,6 +134,7 @@ def reading(tenant):
         artifact_queries.ArtifactById(agent, ArtifactId("art_1")),
         artifact_queries.ArtifactPart(agent, ArtifactId("art_1"), 0),
         artifact_queries.ArtifactsOfAgent(agent, 9),
+        artifact_queries.OldArtifacts(tenant, LATER, 9),
         run_ends.RunsEndedAfter(Chain(tenant, "keeper-1"), 0, 9),
         run_ends.EndedRunCount(Chain(tenant, "keeper-1"), 0),
         secrets.SecretByName(tenant, "crm"),
@@ -145,6 +146,11 @@ def reading(tenant):
         tenant_rows.RowsLeft(tenant),
         tenant_rows.TenantRowPage(tenant, "runs"),
     ]
+
+
+def expiring(tenant):
+    """Queries about one tenant that find something when what is told and heard is settled."""
+    return [q.OldCallbacks(tenant, LATER), q.OldDeliveries(tenant, LATER)]
 
 
 async def fill(store, tenant):
@@ -312,6 +318,18 @@ async def test_a_query_that_forgets_its_conditions_finds_nothing_of_others(store
                 assert await unguarded(store, query) != expected, query
 
 
+async def test_what_is_too_old_is_looked_for_in_one_tenant(store):
+    await execute(
+        store, "UPDATE callbacks SET status = 'delivered'", "UPDATE webhook_deliveries SET status = 'ignored'"
+    )
+    for mine, theirs in zip(expiring(MINE), expiring(THEIRS), strict=True):
+        expected = await store.read(mine)
+        assert (len(expected), tenant_of(mine)) == (1, MINE)
+        assert await store.read(theirs) not in ([], expected)
+        with without_conditions(store):
+            assert await store.read(mine) == expected
+
+
 async def unguarded(store, query):
     try:
         return await store._database.read(answers.answer, query)
@@ -335,7 +353,7 @@ def test_every_query_is_about_one_tenant_or_known_to_be_about_all():
             yield each
             yield from below(each)
 
-    about_one = {type(query) for query in reading(MINE)}
+    about_one = {type(query) for query in (*reading(MINE), *expiring(MINE))}
     assert about_one.isdisjoint(OVER_ALL)
     assert {each for each in below(q.Query) if each.__module__.startswith("owlclaw_ray.")} == about_one | OVER_ALL
 

@@ -101,8 +101,8 @@ def test_one_that_takes_too_long_is_given_up_and_its_parts_expire(keeper, home):
 
     with pytest.raises(NotFoundError):
         home.get(TRADER, artifact(1).artifact_id)
-    assert home.expire(keeper.clock.now() + timedelta(days=1)) == 1
-    assert home.expire(keeper.clock.now() + timedelta(days=1)) == 0
+    assert home.expire(TRADER.tenant, keeper.clock.now() + timedelta(days=1)) == 1
+    assert home.expire(TRADER.tenant, keeper.clock.now() + timedelta(days=1)) == 0
 
 
 def test_parts_that_are_not_those_of_the_artifact_are_never_given_out(keeper, home):

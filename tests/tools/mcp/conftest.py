@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.secrets.api import no_secrets
 from owlclaw_ray.tools.mcp.api import McpCall, McpState
 from owlclaw_ray.tools.mcp.options import Address, Command, McpOptions, McpServerOptions
 from owlclaw_ray.tools.mcp.pool import McpPool
@@ -56,15 +57,21 @@ class Pool(McpPool):
         (found,) = [each for each in await self.servers() if each.name == name]
         return found
 
+    @property
+    def held_for_tenants(self):
+        return len(self._of_tenants._all)
+
     def pid(self, name):
         return self._connections[name].process.pid
 
 
 @asynccontextmanager
-async def pool_of(*servers, environ=None, clock=None, **options):
+async def pool_of(*servers, environ=None, clock=None, secret=no_secrets, **options):
     options = McpOptions(servers, **(QUICK | options))
     environ = {"PATH": PATH} | (environ or {})
-    pool = Pool(options, environ=environ, clock=clock or SystemClock(), jitter=lambda: 0.0, incarnation="test")
+    pool = Pool(
+        options, environ=environ, clock=clock or SystemClock(), jitter=lambda: 0.0, incarnation="test", secret=secret
+    )
     await pool.start()
     try:
         yield pool

@@ -1,7 +1,7 @@
 """What runs and tool calls came to, by time.
 
 Revision ID: 0028
-Revises: 0026
+Revises: 0027
 """
 
 from __future__ import annotations

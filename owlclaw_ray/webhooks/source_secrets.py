@@ -1,0 +1,68 @@
+"""Secrets of tenants that sign webhooks, in a process that checks them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from dataclasses import replace
+
+from owlclaw_ray.domain.webhook import SecretForm, WebhookSource
+from owlclaw_ray.errors import NotFoundError, OwlClawError
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.secrets.api import AskSecret
+
+FRESH_SECONDS = 1.0
+"""For how long what was read serves further webhooks: anybody can send one, and must not have the store read each time."""
+
+logger = logging.getLogger(__name__)
+
+
+class SourceSecrets:
+    """Gives sources the secrets that their tenants have for them."""
+
+    def __init__(self, ask: AskSecret, clock: Clock) -> None:
+        self._ask, self._clock = ask, clock
+        self._fresh: dict[str, tuple[tuple[str, ...], float]] = {}
+        self._said: dict[str, str] = {}
+
+    async def filled(self, source: WebhookSource) -> WebhookSource:
+        """Return the source with those of its secrets that there are, as they are or were a second ago; what is wrong is logged."""
+        if not source.tenant_secrets:
+            return source
+        found, until = self._fresh.get(source.name, ((), 0.0))
+        if self._clock.monotonic() >= until:
+            found = tuple([value for name in source.tenant_secrets if (value := await self._value(source, name))])
+            self._fresh[source.name] = found, self._clock.monotonic() + FRESH_SECONDS
+        return replace(source, secrets=found)
+
+    async def _value(self, source: WebhookSource, name: str) -> str:
+        """Return the secret; empty if there is none that can be used."""
+        try:
+            value = await self._ask(source.tenant, name)
+        except NotFoundError:
+            problem = "there is none of that name"
+        except OwlClawError as error:
+            problem = str(error)
+        else:
+            if source.secret_form is SecretForm.TEXT or _is_base64(value):
+                self._said.pop(f"{source.name} {name}", None)
+                return value
+            problem = "it is not of the form that secret_encoding says"
+        if self._said.get(f"{source.name} {name}") != problem:
+            self._said[f"{source.name} {name}"] = problem
+            logger.warning(
+                "webhooks of %s are not checked with secret %s of tenant %s: %s",
+                source.name,
+                name,
+                source.tenant,
+                problem,
+            )
+        return ""
+
+
+def _is_base64(secret: str) -> bool:
+    try:
+        return bool(base64.b64decode(secret.removeprefix("whsec_"), validate=True))
+    except (binascii.Error, ValueError):
+        return False
