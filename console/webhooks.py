@@ -41,7 +41,7 @@ class WebhookPages(Pages):
             request,
             "deliveries.html",
             deliveries=found,
-            sources=self._runtime.inbox.sources(),
+            sources=self._runtime.inbox.sources(where.tenant),
             narrowed=narrowed,
             source=source,
             status=status.value if status else "",
