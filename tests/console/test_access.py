@@ -332,7 +332,13 @@ def _trigger(agent: str):
 
 @pytest.mark.parametrize(
     ("scope", "place"),
-    [("runs:read", "runs"), ("agents:read", "agents"), ("approvals:decide", "approvals"), ("ledger:read", "runs")],
+    [
+        ("runs:read", "runs"),
+        ("agents:read", "agents"),
+        ("approvals:decide", "approvals"),
+        ("ledger:read", "ledger"),
+        ("secrets:read", "runs"),
+    ],
 )
 async def test_home_is_what_the_key_may_see(browser, runtime, scope, place):
     await issued(runtime, "admin")
