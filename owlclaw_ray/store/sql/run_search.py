@@ -35,7 +35,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.selectable import Select
 
 from owlclaw_ray.domain.focus import FocusQuery
-from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.store.run_search import RunPage, RunSearch
@@ -355,13 +355,12 @@ def _matching(
 
 def _page(connection: Connection, where: RunSearch, found: Sequence[int], stopped_at: int | None = None) -> RunPage:
     """Return the runs of these numbers, of which one more than wanted says that there are more."""
-    columns = runs.c if where.payloads else BRIEF_RUN_COLUMNS
-    rows = connection.execute(
-        select(*columns)
-        .where(runs.c.seq.in_(found[: where.limit]), runs.c.tenant == where.tenant)
-        .order_by(runs.c.seq.desc())
-    ).all()
-    shown = runs_of_rows(connection, where.tenant, rows, payloads=where.payloads)
+    shown: Sequence[Run] = ()
+    if found:
+        columns = runs.c if where.payloads else BRIEF_RUN_COLUMNS
+        these = select(*columns).where(runs.c.seq.in_(found[: where.limit])).order_by(runs.c.seq.desc())
+        rows = connection.execute(these).all()
+        shown = runs_of_rows(connection, where.tenant, rows, payloads=where.payloads)
     if len(found) > where.limit:
         return RunPage(shown, shown[-1].run_id)
     if stopped_at is None:
