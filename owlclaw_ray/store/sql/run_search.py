@@ -129,10 +129,10 @@ class _Timeline:
         """
         moment, slack = to_micros(at), CLOCKS_DIFFER // timedelta(microseconds=1)
         before, after = moment - slack, moment + slack
-        ends = [self._connection.execute(each, self._parameters).one_or_none() for each in (_OLDEST, _NEWEST_RUN)]
-        if ends[0] is None or ends[1] is None:
+        oldest, newest = (self._connection.execute(each, self._parameters).all() for each in (_OLDEST, _NEWEST_RUN))
+        if not oldest:
             return 0, None
-        (low, low_at), (high, high_at) = ends
+        (low, low_at), (high, high_at) = oldest[0], newest[0]
         first = 0 if low_at >= before else self._last_before(before, before - slack, (low, low_at), (high, high_at))
         if high_at < after:
             return first, None
