@@ -1,8 +1,8 @@
 """`python -m benchmarks.run_lists`: how long a page of runs takes, for each filter.
 
 A store is filled with `--runs` runs: of 1,000 agents and 20 definitions, accepted in 90 days, nearly all over, every focus a line of
-words and numbers and every eighth one in Chinese. Then pages of 50 runs are read through the store, each filter alone and combined, such
-that many match, few, or none. Milliseconds are of the whole read in one process: the first one, the shortest and the median of ROUNDS,
+words and numbers and every eighth one in Chinese; of 102,400 different ones, which come again and again. Then pages of 50 runs are read through the
+store, each filter alone and combined, such that many match, few, or none. Milliseconds are of the whole read in one process: the first one, the shortest and the median of ROUNDS,
 and the median of this process's CPU milliseconds, which without PostgreSQL's server are less than the whole.
 
 With `--cost` nothing is listed: runs are accepted, claimed and finished, 50 in a commit, in turns in a store as it is and in one without
@@ -20,12 +20,13 @@ import sqlite3
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import patch
 
 import asyncpg
 from msgspec.structs import replace
@@ -37,18 +38,17 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.run import RunResult, RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT, ActivationId, RunId, TenantId
-from owlclaw_ray.store.commands import ActivateAgent, FinishRun, SubmitRun
+from owlclaw_ray.store.commands import ActivateAgent, AgentActivated, FinishRun, SubmitRun
 from owlclaw_ray.store.run_search import RunSearch
-from owlclaw_ray.store.sql import submission
 from owlclaw_ray.store.sql.codec import to_micros
 from owlclaw_ray.store.sql.factory import open_store
-from owlclaw_ray.store.sql.focus_index import term_rows
+from owlclaw_ray.store.sql.focus_index import bucket_of, term_of, term_rows
 from owlclaw_ray.store.sql.sql_store import SqlStore
 from owlclaw_ray.testing.postgres import ORDINARY_USER, PostgresServer, find_binaries
 
 ROUNDS = 7
 _COMMITTED, _TOGETHER, _TURNS = 1_000, 50, 9
-_BATCH = 5_000
+_BLOCK = 25 * 4_096
 _FIRST = datetime(2026, 8, 1, tzinfo=UTC)
 _DAYS = 90
 _RUN_COLUMNS = (
@@ -66,49 +66,75 @@ _RUN_COLUMNS = (
     "result",
     "payload",
 )
+_NO_WORDS = patch("owlclaw_ray.store.sql.submission.term_rows", return_value=())
 _TERM_COLUMNS = ("tenant", "term", "seq")
 _WORDS = ("refund", "invoice", "shipment", "complaint", "review", "forecast", "inventory", "price", "margin", "payment")
 _CHINESE = ("退款", "发票", "物流", "投诉", "评价", "库存", "价格", "付款")
 _RESULT = json.dumps({"status": "completed", "turns": 2, "tool_calls": 1, "final_text": "It is done. " * 12})
 
 
-def run_rows(count: int) -> Iterator[tuple[tuple[Any, ...], Sequence[tuple[str, int, int]]]]:
-    """Yield a row of each run, and the rows of its words."""
-    step = _DAYS * 86_400_000_000 // count
+def run_rows(count: int, step: int) -> Iterator[tuple[tuple[Any, ...], Sequence[tuple[str, int, int]]]]:
+    """Yield a row of each run, and the rows of its words; `step`: microseconds from one to the next."""
     for seq in range(1, count + 1):
         mixed = seq * 2_654_435_761 % 2**32
         tenant = "acme" if mixed % 50 == 0 else "default"
         number = mixed // 64 % 1_000
         kind = TriggerKind.HEARTBEAT if mixed % 97 == 0 else TriggerKind.WEBHOOK if mixed % 5 == 0 else TriggerKind.API
-        kind = TriggerKind.EVENT if seq % 100_003 == 0 else kind
+        kind = TriggerKind.EVENT if seq == _BLOCK // 2 + 1 else kind
         status = "failed" if mixed % 31 == 0 else "completed"
-        status = "timeout" if seq % 50_021 == 0 else status
-        status = "queued" if seq > count - 200 else status
+        status = "timeout" if seq in {_BLOCK // 3, _BLOCK // 5} else status
         focus = (
             f"order {seq}: {_WORDS[mixed % 10]} of customer {mixed % 5_003}"
             if mixed % 8
             else f"处理订单{seq}的{_CHINESE[mixed // 8 % 8]}"
         )
-        focus = "a zeppelin over the harbour" if seq in {count // 7, count // 3} else focus
+        focus = "a zeppelin over the harbour" if seq == _BLOCK // 7 else focus
         trigger = json.dumps({"kind": kind.value, "focus": focus, "source": "", "merged": 1}, ensure_ascii=False)
         at = to_micros(_FIRST) + seq * step
         agent = f"{tenant}/d{number % 20}:k{number}"
-        over = (None, None, None) if status == "queued" else (at, at + 900_000, _RESULT)
-        row = (seq, f"run_{seq:026d}", tenant, agent, trigger.replace('": ', '":'), at, status, *over[:2])
-        yield (*row, False, 1, over[2], '{"n":1}'), [*term_rows(tenant, seq, kind, focus)]
+        row = (seq, f"run_{seq}", tenant, agent, trigger.replace('": ', '":'), at, status, at, at + 900_000)
+        yield (*row, False, 1, _RESULT, '{"n":1}'), [*term_rows(tenant, seq, kind, focus)]
+
+
+def copies(count: int, step: int) -> Iterator[str]:
+    """Yield the statements that make `count` runs of the first block: the same ones later, and the last ones not over."""
+    columns = [f'"{name}"' for name in _RUN_COLUMNS]
+    for number, after in enumerate(range(_BLOCK, count, _BLOCK), start=1):
+        new = {
+            '"seq"': f"seq + {after}",
+            '"run_id"': f"run_id || '_{number}'",
+            '"created_at"': f"created_at + {after * step}",
+        }
+        yield (
+            f"INSERT INTO runs ({', '.join(columns)}) SELECT {', '.join(new.get(each, each) for each in columns)}"  # noqa: S608 - constants
+            f" FROM runs WHERE seq <= {min(_BLOCK, count - after)}"
+        )
+        shift = term_of(bucket_of(after), 0)
+        yield (
+            f"INSERT INTO focus_terms SELECT tenant, term + {shift}, seq + {after}"  # noqa: S608 - constants
+            f" FROM focus_terms WHERE seq <= {min(_BLOCK, count - after)}"
+        )
+    over = "started_at = NULL, finished_at = NULL, result = NULL"
+    yield f"UPDATE runs SET status = 'queued', {over} WHERE seq > {count - 200}"  # noqa: S608 - constants
 
 
 def fill_sqlite(path: Path, count: int) -> None:
-    """Write the runs into a store's file."""
-    connection = sqlite3.connect(path)
+    """Write the runs into a store's file, and build its indexes then."""
+    connection, step = sqlite3.connect(path, isolation_level=None), _DAYS * 86_400_000_000 // count
     connection.execute("PRAGMA synchronous = OFF")
+    indexes = connection.execute("SELECT name, sql FROM sqlite_master WHERE name LIKE 'runs_%' AND sql IS NOT NULL")
+    definitions = dict(indexes.fetchall())
+    connection.execute("BEGIN")
+    for name in definitions:
+        connection.execute(f"DROP INDEX {name}")
     runs = f"INSERT INTO runs ({', '.join(map(_quoted, _RUN_COLUMNS))}) VALUES ({', '.join('?' * len(_RUN_COLUMNS))})"  # noqa: S608 - constants
-    rows = run_rows(count)
-    while some := [*islice(rows, _BATCH)]:
-        with connection:
-            connection.executemany(runs, [run for run, _ in some])
-            terms = sorted(term for _, terms in some for term in terms)
-            connection.executemany("INSERT INTO focus_terms VALUES (?, ?, ?)", terms)
+    rows = [*run_rows(min(count, _BLOCK), step)]
+    connection.executemany(runs, [run for run, _ in rows])
+    terms = sorted(term for _, terms in rows for term in terms)
+    connection.executemany("INSERT INTO focus_terms VALUES (?, ?, ?)", terms)
+    for statement in (*copies(count, step), *definitions.values()):
+        connection.execute(statement)
+    connection.execute("COMMIT")
     connection.close()
 
 
@@ -118,18 +144,20 @@ def _quoted(name: str) -> str:
 
 async def fill_postgresql(url: str, count: int) -> None:
     """Write the runs into a store's database."""
-    connection = await asyncpg.connect(url)
-    rows = run_rows(count)
-    while some := [*islice(rows, _BATCH)]:
-        await connection.copy_records_to_table("runs", records=[run for run, _ in some], columns=_RUN_COLUMNS)
-        terms = sorted(term for _, terms in some for term in terms)
-        await connection.copy_records_to_table("focus_terms", records=terms, columns=_TERM_COLUMNS)
+    connection, step = await asyncpg.connect(url), _DAYS * 86_400_000_000 // count
+    rows = [*run_rows(min(count, _BLOCK), step)]
+    await connection.copy_records_to_table("runs", records=[run for run, _ in rows], columns=_RUN_COLUMNS)
+    terms = sorted(term for _, terms in rows for term in terms)
+    await connection.copy_records_to_table("focus_terms", records=terms, columns=_TERM_COLUMNS)
+    for statement in copies(count, step):
+        await connection.execute(statement, timeout=3_600)
     await connection.fetchval("SELECT setval('runs_seq', $1)", count)
-    await connection.execute("VACUUM ANALYZE")
+    await connection.execute("VACUUM ANALYZE runs")
+    await connection.execute("VACUUM ANALYZE focus_terms")
     await connection.close()
 
 
-def searches(count: int) -> Mapping[str, RunSearch]:
+def searches() -> Mapping[str, RunSearch]:
     """Return what is asked for, by what it is called in the answer."""
     every, middle = RunSearch(DEFAULT_TENANT), _FIRST + timedelta(days=_DAYS / 2)
     agent, quiet = AgentRef.parse("d7:k7"), AgentRef.parse("d7:nobody")
@@ -149,26 +177,26 @@ def searches(count: int) -> Mapping[str, RunSearch]:
         "definition": replace(every, definition="d7"),
         "definition, failed": replace(every, definition="d7", status=failed),
         "definition, not over": replace(every, definition="d7", open=True),
-        "definition, event (none or one)": replace(every, definition="d7", kind=TriggerKind.EVENT),
+        "definition, event": replace(every, definition="d7", kind=TriggerKind.EVENT),
         "definition without runs": replace(every, definition="nothing"),
         "trigger webhook": replace(every, kind=TriggerKind.WEBHOOK),
-        "trigger event (10 runs)": replace(every, kind=TriggerKind.EVENT),
+        "trigger event (ten runs)": replace(every, kind=TriggerKind.EVENT),
         "trigger agent (none)": replace(every, kind=TriggerKind.AGENT),
-        "trigger event, failed (none or one)": replace(every, kind=TriggerKind.EVENT, status=failed),
+        "trigger event, failed": replace(every, kind=TriggerKind.EVENT, status=failed),
         "an hour": replace(every, **time_range),
         "an hour, definition, failed": replace(every, definition="d7", status=failed, **time_range),
         "an hour, trigger event (none)": replace(every, kind=TriggerKind.EVENT, **time_range),
         "before the first run (none)": replace(every, until=_FIRST - timedelta(days=1)),
         "text refund (a tenth)": replace(every, text="refund"),
-        "text of one run": replace(every, text=f"order {count // 2}"),
+        "text of ten runs": replace(every, text="order 51000"),
         "text 订单 (an eighth)": replace(every, text="订单"),
         "text 投诉 (a 64th)": replace(every, text="投诉"),
-        "text zeppelin (2 runs)": replace(every, text="zeppelin harbour"),
+        "text zeppelin (ten runs)": replace(every, text="zeppelin harbour"),
         "text of no run": replace(every, text="nonesuch"),
-        "text refund margin (none, each in a tenth)": replace(every, text="refund margin"),
+        "text refund margin (none; each in a tenth)": replace(every, text="refund margin"),
         "text 单 (one character)": replace(every, text="单"),
-        "text refund, timeout (2 runs)": replace(every, text="refund", status=RunStatus.TIMEOUT),
-        "text zeppelin, failed (none)": replace(every, text="zeppelin", status=failed),
+        "text refund, timeout": replace(every, text="refund", status=RunStatus.TIMEOUT),
+        "text zeppelin, failed": replace(every, text="zeppelin", status=failed),
         "text refund, agent": replace(every, text="refund", agent=agent),
         "text of no run, definition": replace(every, text="nonesuch", definition="d7"),
         "text refund, definition, event (none)": replace(every, text="refund", definition="d7", kind=TriggerKind.EVENT),
@@ -177,10 +205,10 @@ def searches(count: int) -> Mapping[str, RunSearch]:
     }
 
 
-async def measure(store: SqlStore, count: int) -> None:
+async def measure(store: SqlStore) -> None:
     """Print a line for each search: how many runs were found, whether there are more pages, and milliseconds."""
     print("| filter | found | goes on | first ms | shortest ms | median ms | CPU ms |\n|---|---|---|---|---|---|---|")
-    for name, search in searches(count).items():
+    for name, search in searches().items():
         taken, cpu, found = [], [], None
         for _ in range(ROUNDS + 1):
             began, spent = time.perf_counter(), time.process_time()
@@ -202,7 +230,7 @@ _STRIP = "".join(
 async def spend(store: SqlStore, first: int, meter: Callable[[], float]) -> float:
     """Have _COMMITTED runs accepted, claimed and finished; return CPU milliseconds for each."""
     agents = [AgentRef.parse(f"d{at % 20}:c{at}") for at in range(_COMMITTED)]
-    focus = [run[4] for run, _ in islice(run_rows(_COMMITTED + 1), _COMMITTED)]
+    focus = [run[4] for run, _ in islice(run_rows(_COMMITTED + 1, 1), _COMMITTED)]
     began = meter()
     for at in range(0, _COMMITTED, _TOGETHER):
         some = range(at, at + _TOGETHER)
@@ -214,6 +242,7 @@ async def spend(store: SqlStore, first: int, meter: Callable[[], float]) -> floa
         )
         ends = []
         for each, outcome in zip(some, taken, strict=True):
+            assert isinstance(outcome, AgentActivated), outcome
             facts = (JournalEntry(3, EntryKind.RUN_FINISHED, _FIRST, {}),)
             result = RunResult(RunStatus.COMPLETED, turns=2, final_text="It is done.")
             ends.append(FinishRun(runs[each], agents[each], outcome.epoch, facts, result, AgentState(), _FIRST))
@@ -228,23 +257,13 @@ async def compare(urls: Sequence[str], meter: Callable[[], float]) -> None:
     for turn in range(_TURNS):
         taken = []
         for at, store in enumerate(stores):
-            with without_words() if at else nullcontext():
+            with _NO_WORDS if at else nullcontext():
                 taken.append(await spend(store, turn * _COMMITTED, meter))
         ratios.append(taken[0] / taken[1])
         print(f"CPU-ms a run: {taken[0]:.3f} with, {taken[1]:.3f} without: {ratios[-1]:.3f}", flush=True)
     print(f"median ratio {statistics.median(ratios):.3f}")
     for store in stores:
         await store.close()
-
-
-@contextmanager
-def without_words() -> Iterator[None]:
-    """Have no words written."""
-    kept, submission.term_rows = submission.term_rows, lambda *_: iter(())
-    try:
-        yield
-    finally:
-        submission.term_rows = kept
 
 
 def sizes_sqlite(path: Path) -> None:
@@ -321,7 +340,7 @@ async def _measure_at(url: str, count: int, fill: Any) -> None:
     await (asyncio.to_thread(sizes_sqlite, Path(url[10:])) if url.startswith("sqlite") else sizes_postgresql(url))
     print(f"filled with {count:,} runs in {time.perf_counter() - began:.0f} s", flush=True)
     store = await open_store(url, writer="keeper")
-    await measure(store, count)
+    await measure(store)
     await store.close()
 
 

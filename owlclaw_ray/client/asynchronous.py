@@ -164,7 +164,13 @@ class Client:
 
         With `text` only those whose focus has all of its words.
         """
-        query = {"agent": agent, "definition": definition, "status": status, "trigger": trigger, "text": text}
+        query: dict[str, Any] = {
+            "agent": agent,
+            "definition": definition,
+            "status": status,
+            "trigger": trigger,
+            "text": text,
+        }
         query |= {"limit": limit, "before": before}
         query |= {name: at.isoformat() for name, at in (("since", since), ("until", until)) if at is not None}
         query |= {"open": True} if not_over else {}

@@ -35,7 +35,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.selectable import Select
 
 from owlclaw_ray.domain.focus import FocusQuery
-from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.store.run_search import RunPage, RunSearch
@@ -129,10 +129,10 @@ class _Timeline:
         """
         moment, slack = to_micros(at), CLOCKS_DIFFER // timedelta(microseconds=1)
         before, after = moment - slack, moment + slack
-        ends = [self._connection.execute(each, self._parameters).one_or_none() for each in (_OLDEST, _NEWEST_RUN)]
-        if ends[0] is None or ends[1] is None:
+        oldest, newest = (self._connection.execute(each, self._parameters).all() for each in (_OLDEST, _NEWEST_RUN))
+        if not oldest:
             return 0, None
-        (low, low_at), (high, high_at) = ends
+        (low, low_at), (high, high_at) = oldest[0], newest[0]
         first = 0 if low_at >= before else self._last_before(before, before - slack, (low, low_at), (high, high_at))
         if high_at < after:
             return first, None
@@ -355,13 +355,12 @@ def _matching(
 
 def _page(connection: Connection, where: RunSearch, found: Sequence[int], stopped_at: int | None = None) -> RunPage:
     """Return the runs of these numbers, of which one more than wanted says that there are more."""
-    columns = runs.c if where.payloads else BRIEF_RUN_COLUMNS
-    rows = connection.execute(
-        select(*columns)
-        .where(runs.c.seq.in_(found[: where.limit]), runs.c.tenant == where.tenant)
-        .order_by(runs.c.seq.desc())
-    ).all()
-    shown = runs_of_rows(connection, where.tenant, rows, payloads=where.payloads)
+    shown: Sequence[Run] = ()
+    if found:
+        columns = runs.c if where.payloads else BRIEF_RUN_COLUMNS
+        these = select(*columns).where(runs.c.seq.in_(found[: where.limit])).order_by(runs.c.seq.desc())
+        rows = connection.execute(these).all()
+        shown = runs_of_rows(connection, where.tenant, rows, payloads=where.payloads)
     if len(found) > where.limit:
         return RunPage(shown, shown[-1].run_id)
     if stopped_at is None:

@@ -36,7 +36,7 @@ from owlclaw_ray.store.commands import (
     PutTenant,
     ReceiveDelivery,
 )
-from owlclaw_ray.store.run_search import RunSearch
+from owlclaw_ray.store.run_search import RunPage, RunSearch
 from owlclaw_ray.store.sql import queries as answers
 from owlclaw_ray.store.sql.codec import agent_key, blob_key, tenant_key, to_micros
 from owlclaw_ray.store.sql.factory import open_store
@@ -227,7 +227,7 @@ def without_conditions(store):
 
 
 def is_nothing(found):
-    return not found or found in ([None], q.AgentMemory(0, {}, {}), tenant_rows.RowPage([], None, []))
+    return not found or found in ([None], q.AgentMemory(0, {}, {}), tenant_rows.RowPage([], None, []), RunPage(()))
 
 
 def owner_of(table, row):

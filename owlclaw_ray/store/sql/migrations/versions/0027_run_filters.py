@@ -74,8 +74,8 @@ def _fill(connection: sa.Connection) -> None:
         if connection.dialect.name == "sqlite":
             connection.execute(sa.text(_ROW), [{"tenant": t, "term": n, "seq": s} for t, n, s in rows])
         else:
-            tenants, terms, seqs = ([row[at] for row in rows] for at in range(3))
-            connection.execute(sa.text(_ROWS), {"tenants": tenants, "terms": terms, "seqs": seqs})
+            columns = {name: [row[at] for row in rows] for at, name in enumerate(("tenants", "terms", "seqs"))}
+            connection.execute(sa.text(_ROWS), columns)
 
 
 def _terms(page: Iterable[sa.Row[tuple[int, str, str]]]) -> Iterator[tuple[str, int, int]]:
