@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from owlclaw_ray.configuration.placeholders import names_in
 from owlclaw_ray.domain.json import JsonObject
@@ -105,7 +106,7 @@ class TenantConnections:
             self._let_go(server.name, tenant)
             held = self._present[server.name, tenant] = _Held(self._make(server, tenant, secrets), secrets)
             self._all.add(held)
-            held.life.add_done_callback(lambda _, gone=held: self._all.discard(gone))
+            held.life.add_done_callback(partial(self._ended, held))
         held.forget_timer()
         return held
 
@@ -124,6 +125,9 @@ class TenantConnections:
                 held.end()
             else:
                 held.timer = self._clock.call_later(IDLE_SECONDS, lambda: self._unused(held))
+
+    def _ended(self, held: _Held, _life: asyncio.Task[None]) -> None:
+        self._all.discard(held)
 
     def _unused(self, held: _Held) -> None:
         for key, each in [*self._present.items()]:
