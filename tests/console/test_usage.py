@@ -9,7 +9,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import TenantId
 from tests.console.conftest import issued
-from tests.console.test_pages import COLD_BYTES, HOSTILE
+from tests.console.test_pages import COLD_BYTES, HOSTILE, triggered
 from tests.usage import ended, result
 
 CHEAP, DEAR, NEVER = "assistant:cheap", "patient:dear", "broken"
@@ -97,7 +97,7 @@ async def test_the_list_of_runs_that_is_asked_for_again_and_again_draws_nothing(
 async def test_agents_show_what_they_cost_today_and_are_sorted_by_it(browser, runtime):
     await fill(runtime)
     for name in (CHEAP, DEAR):
-        await browser.fill("/console/agents", "/console/triggers", agent=name)
+        await triggered(runtime, name)
 
     by_name = (await browser.get("/console/agents")).text
     assert 'href="/console/agents?sort=cost"' in by_name
