@@ -10,8 +10,9 @@ from playwright.sync_api import Page
 from starlette.routing import compile_path
 
 from tests.console.accessibility import violations
+from tests.console.browsing import opened
 from tests.console.test_access import operations
-from tests.console.test_browser import chromium, http, opened, waiting  # noqa: F401 - fixtures
+from tests.console.test_browser import waiting
 from tests.contract.conftest import server  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.browser
@@ -54,7 +55,7 @@ def kind_of(url: str) -> tuple[str | None, frozenset[str]]:
 
 
 @pytest.mark.timeout(900)
-def test_axe_finds_nothing_wrong_with_any_page(chromium, http):  # noqa: F811 - fixtures
+def test_axe_finds_nothing_wrong_with_any_page(chromium, http):
     approval = waiting(http, 9)
     run = http.post("/v1/agents/assistant/triggers?wait=60", json={"focus": "看一下 " + "w" * 200}).json()["run_id"]
     base = str(http.base_url).rstrip("/")

@@ -25,7 +25,7 @@ from owlclaw_ray.telemetry.metrics.api import MetricFamily, Sample
 from serve.api import build_api
 from serve.server_facts import ServerFacts
 from tests.console.conftest import Browser, issued, token_of
-from tests.console.test_pages import HOSTILE, _is_harmless
+from tests.console.test_pages import HOSTILE, is_harmless
 from tests.serve.double import CLUSTER, LOST, node_view
 
 AT = datetime(2026, 11, 3, 9, 30, tzinfo=UTC)
@@ -455,9 +455,9 @@ async def test_whatever_is_in_a_field_of_these_pages_is_shown_as_text(runtime):
             "ledger?agent=%3Cscript%3E", "webhooks?source=%3Cscript%3E", "tools?q=%22%3E%3Cscript%3E", "keys/x",
         ):  # fmt: skip
             page = (await browser.get(f"/console/{path}")).text
-            _is_harmless(page, path)
+            is_harmless(page, path)
             assert "<b>&amp;'" not in page
         refused = await browser.send_form(
             "/console/keys", token=token_of((await browser.get("/console/keys")).text), name=HOSTILE, scopes=HOSTILE
         )
-        _is_harmless(refused.text, "refused")
+        is_harmless(refused.text, "refused")

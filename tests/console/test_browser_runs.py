@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from tests.console.test_browser import chromium, http, opened, waiting  # noqa: F401 - fixtures
+from tests.console.browsing import opened
+from tests.console.test_browser import waiting
 from tests.contract.conftest import server  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.browser
 
 
-def test_the_run_of_order_17_is_found_by_its_focus(chromium, http):  # noqa: F811 - the fixtures
+def test_the_run_of_order_17_is_found_by_its_focus(chromium, http):
     runs = {
         number: http.post("/v1/agents/assistant/triggers", json={"focus": f"look at order {number}, 订单"}).json()[
             "run_id"
@@ -33,7 +34,7 @@ def test_the_run_of_order_17_is_found_by_its_focus(chromium, http):  # noqa: F81
         expect(page.locator("table.runs tbody tr")).to_have_count(1)
 
 
-def test_everything_of_one_agent_is_stopped(chromium, http):  # noqa: F811 - the fixtures
+def test_everything_of_one_agent_is_stopped(chromium, http):
     first = waiting(http, 90)["run_id"]
     for number in range(30):
         http.post("/v1/agents/cashier:b90/triggers", json={"focus": f"refund {number}"})

@@ -8,18 +8,18 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.sync_api import expect
 
-from tests.console.test_browser import NAMELESS, PALE, chromium, http, opened  # noqa: F401 - fixtures
+from tests.console.browsing import NAMELESS, PALE, opened
 from tests.contract.conftest import server  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.browser
 
 
-def made(http, agent, **fields):  # noqa: F811 - the fixture
+def made(http, agent, **fields):
     answer = http.post(f"/v1/agents/{agent}/schedules", json=fields)
     return answer.raise_for_status().json()["schedule_id"]
 
 
-def test_a_stranger_finds_out_what_will_run_tonight(chromium, http):  # noqa: F811 - the fixtures
+def test_a_stranger_finds_out_what_will_run_tonight(chromium, http):
     http.post("/v1/agents/assistant/triggers?wait=30", json={"focus": "x"})
     made(http, "assistant", focus="nightly report", cron_expression="30 2 * * *", timezone="Asia/Shanghai")
     made(http, "assistant:later", focus="in three days", delay_seconds=3 * 86_400)
@@ -34,7 +34,7 @@ def test_a_stranger_finds_out_what_will_run_tonight(chromium, http):  # noqa: F8
         expect(page.get_by_role("row", name="in three days")).to_have_count(0)
 
 
-def test_a_schedule_is_made_paused_and_backfilled_by_somebody_who_sees_first_what_would_run(chromium, http):  # noqa: F811
+def test_a_schedule_is_made_paused_and_backfilled_by_somebody_who_sees_first_what_would_run(chromium, http):
     with opened(chromium, http, timezone_id="UTC") as page:
         page.goto(f"{http.base_url}/console/schedules/new")
         page.get_by_label("Agent").fill("assistant:nightly")
@@ -59,7 +59,7 @@ def test_a_schedule_is_made_paused_and_backfilled_by_somebody_who_sees_first_wha
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark")])
-def test_the_pages_of_schedules_and_of_the_fleet_fit_and_name_what_they_have(chromium, http, width, scheme):  # noqa: F811
+def test_the_pages_of_schedules_and_of_the_fleet_fit_and_name_what_they_have(chromium, http, width, scheme):
     now = datetime.now(UTC)  # noqa: TID251 - the server's own clock
     found = made(http, f"assistant:{width}{'w' * 100}", focus="x" * 400, cron_expression="0 */3 * * *")
     span = {"since": f"{now - timedelta(days=9):%Y-%m-%dT%H:%M:%SZ}", "until": f"{now:%Y-%m-%dT%H:%M:%SZ}"}

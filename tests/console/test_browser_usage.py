@@ -20,7 +20,7 @@ from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from serve.api import build_api
 from serve.surfaces import surfaces
-from tests.console.test_browser import NAMELESS, PALE, chromium, opened  # noqa: F401 - a fixture
+from tests.console.browsing import NAMELESS, PALE, opened
 
 pytestmark = pytest.mark.browser
 
@@ -98,7 +98,7 @@ def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         thread.join()
 
 
-def test_which_agent_costs_most_today(chromium, http):  # noqa: F811 - the fixture
+def test_which_agent_costs_most_today(chromium, http):
     with opened(chromium, http) as page:
         page.get_by_role("link", name="Cost today").click()
 
@@ -109,7 +109,7 @@ def test_which_agent_costs_most_today(chromium, http):  # noqa: F811 - the fixtu
         assert [each.strip() for each in names] == ["lavish", "middling", "thrifty"]
 
 
-def test_which_tool_is_slow_and_which_fails(chromium, http):  # noqa: F811 - the fixture
+def test_which_tool_is_slow_and_which_fails(chromium, http):
     with opened(chromium, http) as page:
         page.get_by_role("link", name="Usage").click()
 
@@ -119,7 +119,7 @@ def test_which_tool_is_slow_and_which_fails(chromium, http):  # noqa: F811 - the
         assert http.get("/v1/usage?by=tool").json()["tools"][0]["tool"] == "shop.crawl"
 
 
-def test_a_chart_is_there_without_scripts_and_its_table_opens(chromium, http):  # noqa: F811 - the fixture
+def test_a_chart_is_there_without_scripts_and_its_table_opens(chromium, http):
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(f"{http.base_url}/console/usage")
@@ -134,7 +134,7 @@ def test_a_chart_is_there_without_scripts_and_its_table_opens(chromium, http):  
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark"), (2560, "light")])
-def test_pages_with_charts_fit_and_name_what_they_have(chromium, http, width, scheme):  # noqa: F811 - the fixture
+def test_pages_with_charts_fit_and_name_what_they_have(chromium, http, width, scheme):
     with opened(chromium, http, viewport={"width": width, "height": 800}, color_scheme=scheme) as page:
         for path in ("usage", "usage?days=30", "runs", "agents", "agents?sort=cost", "agents/lavish"):
             page.goto(f"{http.base_url}/console/{path}")

@@ -8,7 +8,6 @@ from playwright.sync_api import expect
 from owlclaw_ray.domain.issuer import SignInOptions
 from owlclaw_ray.kernel.system_clock import SystemClock
 from tests.console.accessibility import violations
-from tests.console.test_browser import chromium  # noqa: F401 - a fixture
 from tests.console.test_issuer_sign_in import signing_in, trusted
 from tests.openid_provider import serving_provider
 from tests.serve.conftest import serving
@@ -16,7 +15,7 @@ from tests.serve.conftest import serving
 pytestmark = pytest.mark.browser
 
 
-def test_a_person_signs_in_at_the_issuer_and_comes_back_to_the_page(chromium, api, runtime):  # noqa: F811 - the fixture
+def test_a_person_signs_in_at_the_issuer_and_comes_back_to_the_page(chromium, api, runtime):
     clock = SystemClock()
     with serving_provider() as idp, serving(api) as url:
         signing_in(runtime, clock, trusted(idp), options=SignInOptions(url, "s" * 32))
