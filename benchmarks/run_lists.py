@@ -1,9 +1,10 @@
 """`python -m benchmarks.run_lists`: how long a page of runs takes, for each filter.
 
 A store is filled with `--runs` runs: of 1,000 agents and 20 definitions, accepted in 90 days, nearly all over, every focus a line of
-words and numbers and every eighth one in Chinese; of 102,400 different ones, which come again and again. Then pages of 50 runs are read through the
-store, each filter alone and combined, such that many match, few, or none. Milliseconds are of the whole read in one process: the first one, the shortest and the median of ROUNDS,
-and the median of this process's CPU milliseconds, which without PostgreSQL's server are less than the whole.
+words and numbers and every eighth one in Chinese; of 102,400 different ones, which come again and again. Then pages of 50 runs are
+read through the store, each filter alone and combined, such that many match, few, or none. Milliseconds are of the whole read in one
+process: the first one, the shortest and the median of ROUNDS, and the median of this process's CPU milliseconds, which without
+PostgreSQL's server are less than the whole.
 
 With `--cost` nothing is listed: runs are accepted, claimed and finished, 50 in a commit, in turns in a store as it is and in one without
 what the filters need (four indexes and the words), both with that many runs already. CPU milliseconds are of this process for SQLite,

@@ -78,7 +78,7 @@ def _fill(connection: sa.Connection) -> None:
             connection.execute(sa.text(_ROWS), columns)
 
 
-def _terms(page: Iterable[sa.Row[tuple[int, str, str]]]) -> Iterator[tuple[str, int, int]]:
+def _terms(page: Iterable[sa.Row[int, str, str]]) -> Iterator[tuple[str, int, int]]:
     for seq, tenant, text in page:
         trigger = json.loads(text)
         yield from term_rows(tenant, seq, TriggerKind(trigger["kind"]), trigger["focus"])
