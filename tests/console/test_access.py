@@ -296,7 +296,7 @@ async def test_a_failure_that_nobody_foresaw_is_a_page_too_and_says_nothing_of_t
     async def fails(_where):
         raise RuntimeError("the inside")
 
-    monkeypatch.setattr(runtime, "runs", fails)
+    monkeypatch.setattr(runtime, "search_runs", fails)
     failed = await browser.get("/console/runs")
 
     assert (failed.status_code, failed.headers["content-type"]) == (500, "text/html; charset=utf-8")
