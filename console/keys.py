@@ -84,11 +84,10 @@ class KeyPages(Pages):
         """Show the key in the answer to its form, and nowhere else.
 
         A redirect, which answers all other forms, would need the text in an address, in a cookie or in the store: it must be in none of
-        them. So reloading the answer sends the form again, of which browsers warn, and makes another key or secret.
+        them. Like all pages it is `no-store`, so no browser keeps it. Reloading it sends the form again, of which browsers warn, and makes
+        another key or secret.
         """
-        response = await self.shown(request, "key.html", key=issued.key, text=issued.text, did=did)
-        response.headers["Cache-Control"] = "no-store"
-        return response
+        return await self.shown(request, "key.html", key=issued.key, text=issued.text, did=did)
 
 
 def _standing(key: AccessKey, now: datetime) -> str:
