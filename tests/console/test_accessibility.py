@@ -42,7 +42,8 @@ def route_of(path: str) -> str | None:
 
 def links(page: Page) -> Iterator[str]:
     """The addresses of pages of the console that the page leads to."""
-    for href in page.eval_on_selector_all("a[href]", "all => all.map((each) => each.href)"):
+    found = "all => all.map((each) => new URL(each.getAttribute('href'), location).href)"
+    for href in page.eval_on_selector_all("a[href]", found):
         parts = urlsplit(href)
         if parts.netloc == urlsplit(page.url).netloc and parts.path.startswith("/console"):
             yield parts._replace(fragment="").geturl()
