@@ -100,7 +100,7 @@ def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 def test_which_agent_costs_most_today(chromium, http):
     with opened(chromium, http) as page:
-        page.get_by_role("link", name="Cost today").click()
+        page.get_by_role("link", name="by cost today").click()
 
         first = page.locator("table.agents tbody tr").first
         expect(first).to_contain_text("lavish")

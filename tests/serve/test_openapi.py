@@ -33,6 +33,7 @@ get_run                      GET    /v1/runs/{run_id}                           
 stream_run_events            GET    /v1/runs/{run_id}/events                       -                 -
 cancel_run                   POST   /v1/runs/{run_id}/cancel                       -                 Run
 score_run                    POST   /v1/runs/{run_id}/scores                       ScoreRequest      Score
+get_usage                    GET    /v1/usage                                      -                 UsageReport
 list_agents                  GET    /v1/agents                                     -                 Agents
 get_agent                    GET    /v1/agents/{agent}                             -                 Agent
 list_skills                  GET    /v1/agents/{agent}/skills                      -                 Skills
