@@ -9,6 +9,7 @@ they are removed one by one, and their focus is their definition's.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from hashlib import blake2b
 
 from owlclaw_ray.domain.focus import index_terms
@@ -27,6 +28,7 @@ def first_of(bucket: int) -> int:
     return bucket << _BUCKET_BITS
 
 
+@lru_cache(maxsize=65_536)
 def word_hash(word: str) -> int:
     """Return the part of a term that is the word's."""
     return int.from_bytes(blake2b(word.encode(), digest_size=_WORD_BITS // 8).digest())
