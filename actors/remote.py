@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
+from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
@@ -158,8 +159,17 @@ def calls(actor: ActorHandle[A]) -> A:
 
 async def _ask(actor: ActorHandle[Any], call: _Call) -> object:
     with _errors_of(call.method):
-        answer = await actor.answer.remote(call.packed)
+        answer = await _outside_of_tasks(actor, call)
     return _unpacked(answer)
+
+
+def _outside_of_tasks(actor: ActorHandle[Any], call: _Call) -> Awaitable[object]:
+    """Call the actor outside the task that is executed here: with a task Ray cancels what it has called, and ours is often for others, too.
+
+    A request is such a task where it comes through Serve's proxy, and is cancelled when its client goes away.
+    """
+    answer: Awaitable[object] = Context().run(actor.answer.remote, call.packed)
+    return answer
 
 
 def call_now(actor: ActorHandle[A], question: Callable[[A], Awaitable[R]], seconds: float = 30.0) -> R:
@@ -191,6 +201,8 @@ def _errors_of(method: str) -> Iterator[None]:
     try:
         yield
     except RayTaskError as error:
+        if isinstance(error.cause, RayError):
+            raise RuntimeUnavailableError(f"{method}: {type(error.cause).__name__}") from error
         raise error.cause from None
     except RayError as error:
         raise RuntimeUnavailableError(f"{method}: {type(error).__name__}") from error

@@ -21,7 +21,7 @@ from benchmarks.chaos.workload import CROWD, SOLO
 from benchmarks.processes import ProcessTree, clean_environment, stop
 from serve.loopback import free_ports
 
-READY_SECONDS = 180.0
+READY_SECONDS = 600.0
 _STOP_SECONDS = 90.0
 _POLL_SECONDS = 0.2
 _TITLES: Mapping[Role, tuple[str, ...]] = {
