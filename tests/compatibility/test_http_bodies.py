@@ -25,6 +25,7 @@ from owlclaw_ray.domain.json import JsonText
 from owlclaw_ray.domain.ledger import BreakKind, ChainBreak, ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.memory import Memory, MemoryStats, Recall, ScoredMemory, ScoreParts
 from owlclaw_ray.domain.quota import Quotas, QuotaUse
+from owlclaw_ray.domain.retention import Retention
 from owlclaw_ray.domain.run import Run, RunError, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.schedule import (
     Backfill,
@@ -334,6 +335,7 @@ SAMPLES: dict[str, Callable[[], Any]] = {
     "issued key": lambda: bodies.issued_key_body(IssuedKey(KEY, "owl_…")),
     "quotas": lambda: bodies.quotas_body(Quotas(open_runs=500)),
     "quota_use": lambda: bodies.quota_use_body(QuotaUse(open_runs=17)),
+    "retention": lambda: bodies.retention_body(Retention(artifact_days=30, memory_days=0)),
     "tenant": lambda: bodies.tenant_body(Tenant(TenantId("acme"), "Acme", AT, "system:local", weight=3)),
     "deleted tenant": lambda: bodies.tenant_body(
         Tenant(

@@ -173,7 +173,9 @@ async def test_a_credential_that_the_server_refuses_is_named_in_no_message_and_k
 
 async def test_a_connection_that_nobody_uses_is_ended(server, secrets):
     clock = ManualClock()
-    async with pool_of(server.options(), secret=secrets.ask, clock=clock, health=10 * IDLE_SECONDS) as pool:
+    async with pool_of(
+        server.options(), secret=secrets.ask, clock=clock, health=10 * IDLE_SECONDS, connect=1e6
+    ) as pool:
         await pool.up("crm")
         await ask(pool, ACME)
         await clock.advance(IDLE_SECONDS - 1)
