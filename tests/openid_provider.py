@@ -132,7 +132,8 @@ def serving_provider(clock: Clock | None = None, port: int = 0) -> Iterator[Open
             if parts.path == "/authorize":
                 back = provider.authorize(dict(parse_qsl(parts.query, strict_parsing=True)))
                 if provider.asks_people:
-                    page = f"<!doctype html><title>Provider</title><link rel=icon href=data:,><a href='{back.replace('&', '&amp;')}'>Continue as Ada</a>"
+                    link = back.replace("&", "&amp;")
+                    page = f"<!doctype html><title>Provider</title><link rel=icon href=data:,><a href='{link}'>Continue as Ada</a>"
                     self._send(200, page.encode(), "text/html")
                 else:
                     self._send(302, b"", "text/plain", back)
