@@ -87,7 +87,7 @@ async def test_filters_are_in_the_address_and_stay_on_the_way_to_earlier_runs(br
 async def test_what_comes_while_a_page_is_looked_at_is_counted_and_moves_no_row(browser, runtime):
     ids = [(await triggered(runtime)).run_id for _ in range(3)]
     page = (await browser.get("/console/runs")).text
-    source = html.unescape(re.search(r'<live-region src="([^"]+)"', page)[1])
+    source = html.unescape(re.search(r'<live-region src="([^"]+=rows)"', page)[1])
 
     assert "new run" not in (await browser.get(source)).text
     for _ in range(12):
