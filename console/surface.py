@@ -16,7 +16,7 @@ from console.fleet import FleetPages
 from console.jinja import Templates
 from console.keys import KeyPages
 from console.ledger import LedgerPages
-from console.matching import MatchingPages
+from console.matches import MatchingPages
 from console.pages import PREFIX
 from console.run import RunPages
 from console.runs import RunsPages

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from owlclaw_ray.access.authentication import Authenticator
-from owlclaw_ray.access.sealing import derived_key, opened, sealed
+from owlclaw_ray.access.seals import derived_key, opened, sealed
 from owlclaw_ray.domain.access_key import AccessKey, read_key
 from owlclaw_ray.domain.issuer import Credential, Issuer, PersonSession, SignInOptions
 from owlclaw_ray.domain.json import JsonObject

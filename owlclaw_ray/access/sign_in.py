@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 
 from owlclaw_ray.access.issuer_requests import FETCH_SECONDS, Metadata, ask, discovered, is_as_safe
-from owlclaw_ray.access.sealing import derived_key, opened, sealed
+from owlclaw_ray.access.seals import derived_key, opened, sealed
 from owlclaw_ray.access.sessions import Sessions
 from owlclaw_ray.access.tokens import IssuerTokens, SignInTerms
 from owlclaw_ray.domain.issuer import Issuer, SignInClient, SignInOptions, TokenRefusedError

@@ -22,7 +22,7 @@ from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.kernel.fair_order import FairOrder, Owner
-from owlclaw_ray.kernel.place_lender import Claim, PlaceNews, PlaceRequest, PoolName
+from owlclaw_ray.kernel.place_lender import PlaceCount, PlaceNews, PlaceRequest, PoolName
 
 _QUANTUM_SECONDS = 0.1
 """For so long a place may be used again and again although others wait."""
@@ -57,7 +57,7 @@ class PoolSize(Struct, frozen=True):
     each: int | None = None
 
 
-class _Place(Struct, eq=False):
+class _LentPlace(Struct, eq=False):
     """One that was lent."""
 
     owner: Owner
@@ -65,7 +65,7 @@ class _Place(Struct, eq=False):
     since: float
 
 
-_Turn: TypeAlias = "asyncio.Future[_Place]"
+_Turn: TypeAlias = "asyncio.Future[_LentPlace]"
 
 
 class _Lane:
@@ -76,7 +76,7 @@ class _Lane:
         size = pool.size
         self._order: FairOrder[_Turn] = FairOrder(size.places, each=size.each)
         self._most = size.places if size.each is None else size.each
-        self.idle: list[_Place] = []
+        self.idle: list[_LentPlace] = []
         self.using: Counter[Owner] = Counter()
         self.waiting: Counter[Owner] = Counter()
         self.asked: Counter[Owner] = Counter()
@@ -115,7 +115,7 @@ class _Lane:
         if self.waiting[owner]:
             self.changed.add(owner)
 
-    def give(self, place: _Place) -> bool:
+    def give(self, place: _LentPlace) -> bool:
         """Give the place to whoever is next; return whether anybody was."""
         while (first := self._order.first()) is not None:
             below, turn = first
@@ -139,7 +139,7 @@ class _Lane:
         _count(self.asked, owner, -1)
         self.changed.add(owner)
 
-    def ask(self, *, anew: bool) -> Iterator[Claim]:
+    def ask(self, *, anew: bool) -> Iterator[PlaceCount]:
         """Return what the lender has to be told, and take it as told."""
         if anew:
             self.asked.clear()
@@ -149,7 +149,7 @@ class _Lane:
             more = self.wanted(owner) - self.asked[owner]
             if more:
                 _count(self.asked, owner, more)
-                yield Claim(self.pool.name, owner, more)
+                yield PlaceCount(self.pool.name, owner, more)
 
     @property
     def must_ask(self) -> bool:
@@ -203,7 +203,7 @@ class _Pool:
         finally:
             self._give_back(lane, owner, place)
 
-    async def _wait(self, lane: _Lane, owner: Owner) -> _Place:
+    async def _wait(self, lane: _Lane, owner: Owner) -> _LentPlace:
         turn: _Turn = asyncio.get_running_loop().create_future()
         lane.wait(owner, turn)
         self._borrower.waits(lane)
@@ -216,7 +216,7 @@ class _Pool:
             self._borrower.changed(lane)
             raise
 
-    def _give_back(self, lane: _Lane, owner: Owner, place: _Place) -> None:
+    def _give_back(self, lane: _Lane, owner: Owner, place: _LentPlace) -> None:
         lane.end_use(owner)
         self._borrower.offer(lane, place)
 
@@ -263,7 +263,7 @@ class BorrowedPlaces:
         elif lane.changed:
             self._send_later()
 
-    def offer(self, lane: _Lane, place: _Place) -> None:
+    def offer(self, lane: _Lane, place: _LentPlace) -> None:
         """Give the place to somebody in the lane, keep it, or return it."""
         pool = lane.pool
         others_wait = pool.others_wait(lane)
@@ -279,7 +279,7 @@ class BorrowedPlaces:
         if self._alone:
             self._lend_own()
 
-    def _return(self, pool: _Pool, place: _Place) -> None:
+    def _return(self, pool: _Pool, place: _LentPlace) -> None:
         self._returned[pool.name, place.owner] += 1
         _count(pool.held, place.owner, -1)
 
@@ -295,7 +295,7 @@ class BorrowedPlaces:
             lane = pool.lane(each.owner[0])
             for _ in range(each.number):
                 lane.granted(each.owner)
-                self.offer(lane, _Place(each.owner, now))
+                self.offer(lane, _LentPlace(each.owner, now))
         for pool in self._pools.values():
             self._return_idle(pool)
             for lane in tuple(pool.lanes.values()):
@@ -320,7 +320,7 @@ class BorrowedPlaces:
             for lane in pool.lanes.values():
                 while lane.waiting and used < pool.size.places:
                     owner = next(iter(lane.waiting))
-                    if not lane.give(_Place(owner, now)):
+                    if not lane.give(_LentPlace(owner, now)):
                         break
                     pool.held[owner] += 1
                     used += 1
@@ -372,9 +372,11 @@ class BorrowedPlaces:
             claim for pool in self._pools.values() for lane in pool.lanes.values() for claim in lane.ask(anew=anew)
         ]
         if not anew:
-            claims = tuple(Claim(name, owner, number) for (name, owner), number in returned.items())
+            claims = tuple(PlaceCount(name, owner, number) for (name, owner), number in returned.items())
             return PlaceRequest(next(self._numbers), claims, tuple(wanted))
-        held = [Claim(name, owner, number) for name, pool in self._pools.items() for owner, number in pool.held.items()]
+        held = [
+            PlaceCount(name, owner, number) for name, pool in self._pools.items() for owner, number in pool.held.items()
+        ]
         return PlaceRequest(next(self._numbers), (), tuple(wanted), anew=True, held=tuple(held))
 
 

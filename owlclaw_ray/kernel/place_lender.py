@@ -24,7 +24,7 @@ PoolName = NewType("PoolName", str)
 """A kind of places; each kind is counted for itself."""
 
 
-class Claim(Struct, frozen=True):
+class PlaceCount(Struct, frozen=True):
     """A number of places of an owner."""
 
     pool: PoolName
@@ -37,12 +37,12 @@ class PlaceRequest(Struct, frozen=True):
 
     number: int
     """Of this request: one with a smaller number than a request before was given up by its borrower."""
-    returned: tuple[Claim, ...] = ()
-    wanted: tuple[Claim, ...] = ()
+    returned: tuple[PlaceCount, ...] = ()
+    wanted: tuple[PlaceCount, ...] = ()
     """How many more it waits for; less than 0: how many fewer."""
     anew: bool = False
     """Whether `held` and `wanted` are all that there is, whatever was said before."""
-    held: tuple[Claim, ...] = ()
+    held: tuple[PlaceCount, ...] = ()
 
 
 class PlaceNews(Struct, frozen=True):
@@ -50,7 +50,7 @@ class PlaceNews(Struct, frozen=True):
 
     number: int
     """Later news have greater numbers."""
-    granted: tuple[Claim, ...]
+    granted: tuple[PlaceCount, ...]
     contended: frozenset[PoolName]
     """Where other borrowers wait."""
 
@@ -69,7 +69,7 @@ class _Borrower:
         self.waiting: dict[_Key, list[int]] = {}
         """The numbers of its claims, the latest last."""
         self.waits: Counter[PoolName] = Counter()
-        self.granted: list[Claim] = []
+        self.granted: list[PlaceCount] = []
         """What it was not told yet."""
 
 
@@ -148,7 +148,7 @@ class PlaceLender:
     def _others_wait(self, pool: PoolName, at: _Borrower) -> bool:
         return self._orders[pool].waiting > at.waits[pool]
 
-    def _want(self, borrower: BorrowerId, at: _Borrower, claim: Claim) -> None:
+    def _want(self, borrower: BorrowerId, at: _Borrower, claim: PlaceCount) -> None:
         order, key = self._orders[claim.pool], (claim.pool, claim.owner)
         number = claim.number
         while number and order.free > 0 and order.may_hold(claim.owner):
@@ -163,13 +163,13 @@ class PlaceLender:
             at.waiting.setdefault(key, []).extend(claims)
             at.waits[claim.pool] += number
 
-    def _want_no_more(self, at: _Borrower, claim: Claim) -> None:
+    def _want_no_more(self, at: _Borrower, claim: PlaceCount) -> None:
         waiting = at.waiting.get((claim.pool, claim.owner), [])
         for each in reversed(waiting[claim.number :]):
             self._orders[claim.pool].remove(claim.owner, each)
             self._waits_no_more(at, (claim.pool, claim.owner), each)
 
-    def _take_back(self, at: _Borrower, claim: Claim) -> None:
+    def _take_back(self, at: _Borrower, claim: PlaceCount) -> None:
         key = claim.pool, claim.owner
         number = min(claim.number, at.held[key])
         if number:
@@ -180,7 +180,7 @@ class PlaceLender:
 
     def _grant(self, at: _Borrower, key: _Key) -> None:
         at.held[key] += 1
-        at.granted.append(Claim(*key, 1))
+        at.granted.append(PlaceCount(*key, 1))
 
     def _waits_no_more(self, at: _Borrower, key: _Key, claim: int) -> None:
         del self._claimants[claim]

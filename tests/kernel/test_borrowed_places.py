@@ -10,7 +10,7 @@ import pytest
 
 from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 from owlclaw_ray.kernel.borrowed_places import PoolSize
-from owlclaw_ray.kernel.place_lender import BorrowerId, Claim, PlaceLender, PlaceRequest, PoolName
+from owlclaw_ray.kernel.place_lender import BorrowerId, PlaceCount, PlaceLender, PlaceRequest, PoolName
 from owlclaw_ray.testing.clock import ManualClock
 from tests.kernel.lending import Node
 
@@ -251,9 +251,9 @@ async def test_never_are_there_more_uses_than_places_nor_does_anybody_starve(use
 
 def test_a_request_that_its_borrower_gave_up_changes_nothing_when_it_comes_late():
     lender, host = PlaceLender({POOL: 2}, lambda _: 1.0, lambda _: None), BorrowerId("host-1")
-    lender.request(host, PlaceRequest(5, wanted=(Claim(POOL, A, 1),), anew=True))
+    lender.request(host, PlaceRequest(5, wanted=(PlaceCount(POOL, A, 1),), anew=True))
 
-    late = lender.request(host, PlaceRequest(4, wanted=(Claim(POOL, A, 1),)))
+    late = lender.request(host, PlaceRequest(4, wanted=(PlaceCount(POOL, A, 1),)))
 
     assert late.granted == ()
     assert lender.held(POOL) == 1
@@ -261,8 +261,8 @@ def test_a_request_that_its_borrower_gave_up_changes_nothing_when_it_comes_late(
 
 def test_nobody_returns_more_than_it_has():
     lender, host = PlaceLender({POOL: 2}, lambda _: 1.0, lambda _: None), BorrowerId("host-1")
-    lender.request(host, PlaceRequest(0, wanted=(Claim(POOL, A, 1),)))
+    lender.request(host, PlaceRequest(0, wanted=(PlaceCount(POOL, A, 1),)))
 
-    lender.request(host, PlaceRequest(1, returned=(Claim(POOL, A, 2), Claim(POOL, B, 1))))
+    lender.request(host, PlaceRequest(1, returned=(PlaceCount(POOL, A, 2), PlaceCount(POOL, B, 1))))
 
     assert lender.held(POOL) == 0
