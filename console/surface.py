@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from console.agents import AgentPages
 from console.approvals import ApprovalPages
 from console.jinja import Templates
-from console.matching import MatchingPages
+from console.matching_runs import MatchingPages
 from console.pages import PREFIX
 from console.run import RunPages
 from console.runs import RunsPages
