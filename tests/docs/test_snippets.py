@@ -56,7 +56,7 @@ def test_yaml_is_taken_by_what_reads_such_files(snippet, tmp_path):
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text("in PEM", encoding="utf-8")
         variables = [*names_in(snippet.text), *re.findall(r"api_key_env: (\w+)", snippet.text)]
-        load_runtime_settings(tmp_path, dict.fromkeys(variables, "a secret"))
+        load_runtime_settings(tmp_path, dict.fromkeys(variables, "a secret of 32 characters or more"))
     elif snippet.file.endswith("agent.yaml"):
         AgentFile.model_validate(document.data)
     elif snippet.file.endswith("tenant.yaml"):

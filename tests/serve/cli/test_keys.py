@@ -128,7 +128,9 @@ def test_tenants_are_made_shown_changed_and_suspended(owlclaw: Run, keyed: str, 
     assert owlclaw("tenants", "update", "acme", "--weight", "5").output == "acme (Acme) · active · weight 5\n"
     assert owlclaw("tenants", "suspend", "acme").output == "acme (Acme) · suspended · weight 5\n"
     shown = owlclaw("tenants", "show", "acme").output
-    assert shown == "acme (Acme) · suspended · weight 5\nit has no quotas\n"
+    assert shown == (
+        "acme (Acme) · suspended · weight 5\nit has no quotas\nit keeps things as long as the settings say\n"
+    )
     assert (
         owlclaw("tenants", "update", "acme", "--quota", "open_runs=1500", "--quota", "starts_a_minute=60").exit_code
         == 0
