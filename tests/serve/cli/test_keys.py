@@ -136,7 +136,7 @@ def test_tenants_are_made_shown_changed_and_suspended(owlclaw: Run, keyed: str, 
         == 0
     )
     lines = owlclaw("tenants", "show", "acme").output.splitlines()
-    assert [line.split() for line in lines[1:]] == [
+    assert [line.split() for line in lines[1:-1]] == [
         ["QUOTA", "USED", "OF"],
         ["open", "runs", "0", "1,500"],
         ["starts", "a", "minute", "0", "60"],
