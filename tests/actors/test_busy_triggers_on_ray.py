@@ -46,6 +46,7 @@ def test_a_busy_agent_refuses_merges_and_is_interrupted(trial):
 
 def test_the_runtime_is_ready_while_the_store_takes_commits(trial):
     assert trial.client.health() == {
+        "status": "ready",
         "ready": True,
         "parts": dict.fromkeys(["keeper", "directory", "gateway", "scheduler"], "ok"),
         "standby": False,
