@@ -23,7 +23,6 @@ from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, NamedActor
 from actors.remote_actor import RemoteActor
 from actors.secrets import shed
-from actors.slot_link import SlotLink
 from actors.tool_task import TaskToolRunner
 from owlclaw_ray.access.tenant_terms import TenantTerms
 from owlclaw_ray.definitions.api import plain_name
@@ -32,7 +31,6 @@ from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds, RunId
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.kernel.place_lender import PlaceNews
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.placement.host import AgentHost, HostStatus
 from owlclaw_ray.runs.family import Family
@@ -109,7 +107,6 @@ class AgentActor(RemoteActor):
         clock = SystemClock()
         keeper, directory = KeeperClient(plan.namespace), NamedActor(DIRECTORY, plan.namespace)
         terms = TenantTerms(keeper, clock)
-        self._slots = SlotLink(host_id, plan.namespace, plan.slots, clock)
         services, servers = host_services(
             tools,
             quotas=terms.quotas,
@@ -119,7 +116,7 @@ class AgentActor(RemoteActor):
                 clock,
                 plan.slots,
                 warm_workers=plan.warm_workers,
-                places=self._slots.places,
+                weight=terms.weight,
                 attempts=StoredAttempts(keeper, clock) if plan.worker.stored_attempts else None,
             ),
             tokens=GatewayTokens(plan.namespace, clock),
@@ -168,10 +165,6 @@ class AgentActor(RemoteActor):
     async def forget_definition(self, name: str) -> None:
         """See RemoteDefinitions.forget."""
         self._definitions.forget(name)
-
-    async def told_slots(self, news: PlaceNews) -> None:
-        """See BorrowedPlaces.told."""
-        self._slots.told(news)
 
     async def hosted(self) -> tuple[AgentRef, ...]:
         """See AgentHost.hosted."""

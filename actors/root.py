@@ -25,14 +25,13 @@ from actors.agent import AgentActor
 from actors.directory import DirectoryActor
 from actors.exporter import ExporterActor
 from actors.keeper import KeeperActor
-from actors.keeper_client import KeeperClient
 from actors.liveness import CHECK_INTERVAL, LivenessMonitor
 from actors.logs import configure
 from actors.mcp_pool import McpPoolActor
 from actors.model_gateway import ModelGatewayActor
 from actors.node_files import check_files, files_of
 from actors.node_report import NodeInspector
-from actors.nodes import Node, living_nodes, own_resources
+from actors.nodes import Node, living_nodes
 from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import (
     DIRECTORY,
@@ -57,15 +56,12 @@ from actors.remote_actor import RemoteActor, plain
 from actors.scheduler import SchedulerActor
 from actors.secrets import shed
 from actors.shared_parts import LOOK_SECONDS, SharedParts
-from actors.slot_link import SlotDesk
-from actors.tool_task import call_memory, offered_slots, warm_workers
-from owlclaw_ray.access.tenant_terms import TenantTerms
+from actors.tool_task import call_memory, warm_workers
 from owlclaw_ray.domain.node import NodeLoad, NodeReport
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds
 from owlclaw_ray.kernel.periodic import Periodic
-from owlclaw_ray.kernel.place_lender import BorrowerId, PlaceNews, PlaceRequest
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.placement.lease import RENEW_SECONDS
 from owlclaw_ray.placement.node_fence import NodeCutError, NodeFence
@@ -95,8 +91,6 @@ class RootActor(RemoteActor):
         self._ids = RandomIds()
         self._hosts: dict[str, AgentHandle] = {}
         self._clock = SystemClock()
-        weight = TenantTerms(KeeperClient(plan.namespace), self._clock).weight
-        self._slots = SlotDesk(offered_slots(own_resources(), plan.slots), self._hosts.get, weight, self._clock)
         self._joining: dict[str, asyncio.Task[None]] = {}
         self._unfit: dict[str, float] = {}
         """Nodes that lack files, and when they are asked again."""
@@ -163,10 +157,8 @@ class RootActor(RemoteActor):
 
     async def end_hosts(self) -> None:
         """Kill all agent actors at once, and with them the tool calls that they wait for. Ray need not answer for it."""
-        hosts = {**self._hosts}
-        self._hosts.clear()
+        hosts, self._hosts = self._hosts, {}
         for host_id, actor in hosts.items():
-            self._slots.forget(host_id)
             self._liveness.end_now(host_id)
             kill(actor)
 
@@ -175,11 +167,6 @@ class RootActor(RemoteActor):
             await self._liveness.end(host_id, actor)
         finally:
             kill(actor)
-            self._slots.forget(host_id)
-
-    async def lend_slots(self, host_id: BorrowerId, request: PlaceRequest) -> PlaceNews:
-        """See PlaceLender.request: the tool slots of this node."""
-        return self._slots.request(host_id, request)
 
     async def use_memory(self, method: str, arguments: Sequence[object], seconds: float) -> object:
         """Return what a method of LanceMemory returns, in one of the tool workers that the node's agents share."""

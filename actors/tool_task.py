@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,16 +25,17 @@ from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from owlclaw_ray.ids import IdSource, RandomIds
 from owlclaw_ray.kernel.batcher import MESSAGE, Batcher, Bound
-from owlclaw_ray.kernel.borrowed_places import Places, PoolSize
 from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.fair_order import Weights, equal_weights
 from owlclaw_ray.kernel.fair_queue import FairQueue
 from owlclaw_ray.kernel.packing import pack, unpack
-from owlclaw_ray.kernel.place_lender import PoolName
 
 logger = logging.getLogger(__name__)
 
 _TASKS_AT_ONCE = 2
 _MAX_CALLS_PER_TASK = 64
+_QUICK_AT_ONCE = (_TASKS_AT_ONCE + 1) * _MAX_CALLS_PER_TASK
+"""Quick calls that are with the tasks, or next to fill one; the others wait for their turns."""
 _WARM_HOLD = 0.2
 _SCALE_UP_DELAY = 0.2
 """Seconds that calls hold all workers before one more is made: what is over sooner leaves its worker to the next call."""
@@ -49,8 +50,6 @@ _SLOTS = {
     ToolClass.STATE: "state_slots",
 }
 """The resource that a task takes one of while it runs. Each class has its own, so that none is delayed by slow calls of another."""
-LENT = {kind: PoolName(slot) for kind, slot in _SLOTS.items()}
-"""What the places are called that hosts share."""
 
 
 @ray.remote(num_cpus=0, max_retries=0)
@@ -118,20 +117,6 @@ def _numbers(slots: ToolSlots) -> dict[ToolClass, int]:
         ToolClass.MEMORY: slots.memory,
         ToolClass.STATE: slots.state,
     }
-
-
-def offered_slots(resources: Mapping[str, float], planned: ToolSlots) -> ToolSlots:
-    """Return the slots of a node that offers these resources; as planned, where it does not say."""
-    numbers = {kind: int(resources.get(_SLOTS[kind], number)) for kind, number in _numbers(planned).items()}
-    return ToolSlots(
-        numbers[ToolClass.ALONE], numbers[ToolClass.QUICK], numbers[ToolClass.MEMORY], numbers[ToolClass.STATE]
-    )
-
-
-def slot_pools(slots: ToolSlots) -> dict[PoolName, PoolSize]:
-    """Return how many calls of each class may be with Ray at once, and how many of one agent: half, but for quick ones."""
-    sizes = {LENT[kind]: PoolSize(number, max(1, number // 2)) for kind, number in _numbers(slots).items()}
-    return sizes | {LENT[ToolClass.QUICK]: PoolSize((slots.quick + 1) * _MAX_CALLS_PER_TASK)}
 
 
 def warm_workers(plan: WorkerPlan, number: int) -> list[ray.ObjectRef[None]]:
@@ -216,7 +201,7 @@ class TaskToolRunner:
     """Implements `ToolRunner`: quick calls that are ready together share a task, every other call has its own.
 
     Of those others at most as many as their class has slots are with Ray at once, at most half of them of one agent: the rest
-    waits for `places`, which tenants get by weight and their agents in turns, as they do for quick calls. Time limits count from
+    waits here, where tenants get slots by `weight` and their agents take turns, as they do for quick calls. Time limits count from
     when a call begins to run; how long it waits for that is the run's concern.
     """
 
@@ -230,15 +215,13 @@ class TaskToolRunner:
         tasks: ToolTasks | None = None,
         ids: IdSource | None = None,
         attempts: RevokesAttempts | None = None,
-        places: Mapping[ToolClass, Places] | None = None,
+        weight: Weights = equal_weights,
     ) -> None:
-        """Attempts are files in the plan's data folder, unless others are given; places, which all hosts of a node share, are this
-        runner's alone, unless they are given.
-        """
+        """Attempts are files in the plan's data folder, unless others are given."""
         self._plan, self._tasks, self._ids = plan, tasks or RayTasks(), ids or RandomIds()
         self._attempts = attempts or FiledAttempts(AttemptMarkers(Path(plan.data_dir), clock))
-        sizes = slot_pools(slots)
-        self._places = places or {kind: FairQueue(sizes[name].places, sizes[name].each) for kind, name in LENT.items()}
+        self._turns = {kind: FairQueue(number, max(1, number // 2), weight) for kind, number in _numbers(slots).items()}
+        self._turns[ToolClass.QUICK] = FairQueue(_QUICK_AT_ONCE, None, weight)
         warm, most = partial(self._tasks.warm, plan), sum(_numbers(slots).values())
         self._spare = SpareWorker(warm, clock, few=warm_workers, most=most)
         self._quick: Batcher[ToolInvocation, ToolOutcome] = Batcher(
@@ -248,7 +231,7 @@ class TaskToolRunner:
     async def run(self, invocation: ToolInvocation) -> ToolOutcome:
         """See ToolRunner.run."""
         agent = invocation.agent
-        async with self._places[invocation.tool_class].place((agent.tenant, agent.agent_id)):
+        async with self._turns[invocation.tool_class].place((agent.tenant, agent.agent_id)):
             if invocation.tool_class is ToolClass.QUICK:
                 return await self._quick(invocation)
             with self._spare.one_busy():

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from actors.plan import ToolSlots, WorkerPlan
-from actors.tool_task import LENT, TaskToolRunner, slot_pools
+from actors.tool_task import TaskToolRunner
 from owlclaw_ray.domain.agent import AgentRef, Isolation
 from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.domain.placement import Placement
@@ -26,7 +26,6 @@ from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.actors.test_tool_task import call
-from tests.kernel.lending import Node
 from tests.model_requests import model_request
 from tests.placement.test_directory import SteeredHost, SteeredPool, Work
 from tests.worlds import Model, says
@@ -61,60 +60,29 @@ class ModelCalls:
         pass
 
 
-class RayQueue:
-    """Runs as many tasks at once as there are slots on a node, in the order in which they come; each takes as long as it says."""
+class ToolCalls:
+    """Calls of handlers, of which as many run at once as there are places."""
 
-    def __init__(self, clock):
-        self._clock, self._slots, self.seconds = clock, asyncio.Semaphore(PLACES), {}
+    def __init__(self, clock, weight, folder):
+        self._clock, self._numbers, self._seconds = clock, count(), {}
+        plan = WorkerPlan("", "", str(folder), "none", "trial")
+        self._runner = TaskToolRunner(plan, clock, ToolSlots(PLACES), tasks=self, ids=SequentialIds(), weight=weight)
 
     async def run(self, tool_class, packed_calls):
         _, invocations, _ = unpack(packed_calls)
-        async with self._slots:
-            await self._clock.sleep(self.seconds[invocations[0].call_id])
+        await self._clock.sleep(self._seconds[invocations[0].call_id])
         return pack([ToolOutcome(ToolResult(each.call_id, "done"), 1) for each in invocations])
 
     def warm(self, plan):
         pass
 
-
-class ToolCallsOfManyHosts:
-    """Calls of handlers from agents on many hosts of a node, which has as many slots as there are places."""
-
-    HOSTS = 5
-
-    def __init__(self, clock, weight, folder):
-        self._clock, self._numbers, self._tasks = clock, count(), RayQueue(clock)
-        self.node = Node(clock, slot_pools(ToolSlots(PLACES)), weight)
-        self._plan = WorkerPlan("", "", str(folder), "none", "trial")
-        self._runners = {}
-
-    def _runner(self, agent):
-        """Return that of the agent's host. No host has agents of two tenants: that is another door."""
-        host = f"{agent.tenant}-{int(agent.agent_id.removeprefix('bot-')) % self.HOSTS}"
-        if host not in self._runners:
-            borrowed = self.node.host(host)
-            places = {kind: borrowed.pool(name) for kind, name in LENT.items()}
-            slots, ids = ToolSlots(PLACES), SequentialIds()
-            self._runners[host] = TaskToolRunner(
-                self._plan, self._clock, slots, tasks=self._tasks, ids=ids, places=places
-            )
-        return self._runners[host]
-
     async def use(self, agent, seconds):
         call_id = ToolCallId(f"call-{next(self._numbers)}")
-        self._tasks.seconds[call_id] = seconds
-        invocation = replace(call(Effect.PURE), call_id=call_id, agent=agent, timeout=1e6)
-        await self._runner(agent).run(invocation)
+        self._seconds[call_id] = seconds
+        await self._runner.run(replace(call(Effect.PURE), call_id=call_id, agent=agent, timeout=1e6))
 
     async def stop(self):
-        await self.node.stop()
-
-
-class ToolCallsOfSharedHosts(ToolCallsOfManyHosts):
-    """The same, with agents of all tenants on each host."""
-
-    def _runner(self, agent):
-        return super()._runner(replace(agent, tenant=TenantId("all")))
+        pass
 
 
 class BusyHost(SteeredHost):
@@ -177,7 +145,7 @@ class Places:
         await self._directory.stop(0)
 
 
-DOORS = [Places, ModelCalls, ToolCallsOfManyHosts, ToolCallsOfSharedHosts]
+DOORS = [Places, ModelCalls, ToolCalls]
 
 
 class Street:

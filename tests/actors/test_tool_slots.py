@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import psutil
 import pytest
-import ray
 
 from actors.nodes import Node, check_nodes
-from actors.remote import ROOT, find
 from actors.tool_task import slot_resources
 from owlclaw_ray.errors import ConfigurationError
 from tests.actors.conftest import calls
@@ -20,11 +18,6 @@ pytestmark = pytest.mark.ray
 def hog(trial, name, gate, **options):
     """Define an agent that asks for six calls at once, which last until the gate opens."""
     return trial.define(name, calls(*[("trial.wait", {"gate": gate})] * 6), DONE, **options)
-
-
-def waiting_for_slots(root):
-    """Return how many calls the root of the node has wait."""
-    return root._slots.waiting("tool_slots")
 
 
 def wait_for_effects(trial, run_id, number):
@@ -47,47 +40,6 @@ def test_an_agent_with_many_slow_calls_leaves_slots_to_others(trial, isolation):
     assert begun == SLOTS.alone // 2
     assert finish(trial, greedy)["status"] == "completed"
     assert len(trial.effects(greedy)) == 6
-
-
-def test_an_agent_does_not_wait_behind_those_of_other_actors_whose_calls_take_all_slots(trial):
-    def waiting(name, number):
-        return trial.define(
-            name, calls(*[("trial.wait", {"gate": f"gate-{name}"})] * number), DONE, isolation="dedicated"
-        )
-
-    holders = {name: trial.client.submit(waiting(name, SLOTS.alone // 2))["run_id"] for name in ("crowd-a", "crowd-b")}
-    for run_id in holders.values():
-        wait_for_effects(trial, run_id, SLOTS.alone // 2)
-    flood = trial.client.submit(waiting("crowd-c", 6))["run_id"]
-    quiet = trial.client.submit(trial.define("quiet", calls(("trial.look", {})), DONE, isolation="dedicated"))["run_id"]
-    root = find(ROOT, trial.plan.namespace)
-    while ray.get(root.__ray_call__.remote(waiting_for_slots)) < SLOTS.alone // 2 + 1:
-        trial.client.run(quiet)
-
-    trial.open_gate("gate-crowd-a")
-    run = finish(trial, quiet)
-    begun = len(trial.effects(flood))
-    for name in ("crowd-b", "crowd-c"):
-        trial.open_gate(f"gate-{name}")
-
-    assert run["status"] == "completed"
-    assert begun < SLOTS.alone // 2
-    assert {finish(trial, run_id)["status"] for run_id in (*holders.values(), flood)} == {"completed"}
-
-
-def test_slots_of_hosts_that_were_killed_are_there_for_those_that_come_after_them(trial):
-    run_id = trial.client.submit(hog(trial, "unlucky", "unlucky-gate"))["run_id"]
-    for number in range(1, 4):  # each time half of all slots
-        wait_for_effects(trial, run_id, number * SLOTS.alone // 2)
-        trial.kill("AgentActor")
-    wait_for_effects(trial, run_id, 4 * SLOTS.alone // 2)
-    modest = trial.define("lucky", calls(("trial.look", {})), DONE)
-
-    run = trial.client.submit(modest, wait=60)
-    trial.open_gate("unlucky-gate")
-
-    assert run["status"] == "completed"
-    assert finish(trial, run_id)["status"] == "completed"
 
 
 def test_quick_calls_do_not_wait_for_slow_ones(trial):
