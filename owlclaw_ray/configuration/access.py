@@ -14,7 +14,7 @@ from msgspec import structs
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from owlclaw_ray.configuration.placeholders import filled_or_none, names_in
-from owlclaw_ray.configuration.section import NonEmpty, Secret, Section
+from owlclaw_ray.configuration.section import CONFIDENTIAL, NonEmpty, Secret, Section
 from owlclaw_ray.domain.issuer import ALGORITHMS, USUAL_ALGORITHMS, Issuer, SignInClient, SignInOptions
 from owlclaw_ray.domain.principal import OF_OPERATORS, PrincipalKind, check_name, parse_scopes, parse_tenant
 from owlclaw_ray.errors import InvalidAccessError, Problem
@@ -188,7 +188,7 @@ class SignInSettings(Section):
     """What signing in to the console needs, whichever the issuer."""
 
     public_url: NonEmpty | None = None
-    session_secret: Secret | None = None
+    session_secret: Annotated[Secret | None, CONFIDENTIAL] = None
 
     @field_validator("public_url")
     @classmethod

@@ -51,6 +51,8 @@ ENVIRON = {
     "OPENAI_API_KEY": CANARY,
 }
 HARMLESS = {
+    "access.issuers.sign_in.client_id", "access.issuers.sign_in.scopes", "access.sign_in.public_url", "webhooks.sources.tenant",
+    "webhooks.sources.tenant_secrets",
     "access.issuers.agents_claim", "access.issuers.algorithms", "access.issuers.audience", "access.issuers.issuer",
     "access.issuers.jwks_url", "access.issuers.name", "access.issuers.name_claim", "access.issuers.roles", "access.issuers.scopes",
     "access.issuers.scopes_claim", "access.issuers.tenant", "access.issuers.tenant_claim", "access.issuers.tenants", "app",

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from console import matching_runs
+from console import matches
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
@@ -114,7 +114,7 @@ async def test_a_search_that_stopped_says_how_far_it_looked_and_leads_further(br
 async def test_what_would_be_done_to_all_that_match_is_shown_and_then_done_in_steps_to_these_alone(
     browser, runtime, monkeypatch
 ):
-    monkeypatch.setattr(matching_runs, "STEP", 2)
+    monkeypatch.setattr(matches, "STEP", 2)
     ids = [(await triggered(runtime, f"patient:{number}", "batch")).run_id for number in range(7)]
     over, other = (await triggered(runtime, focus="batch")).run_id, (await triggered(runtime, "patient", "mine")).run_id
 
@@ -133,7 +133,7 @@ async def test_what_would_be_done_to_all_that_match_is_shown_and_then_done_in_st
 
 
 async def test_running_all_that_match_again_twice_with_one_form_makes_one_run_each(browser, runtime, monkeypatch):
-    monkeypatch.setattr(matching_runs, "STEP", 2)
+    monkeypatch.setattr(matches, "STEP", 2)
     ids = [(await triggered(runtime, focus="nightly", payload={"n": number})).run_id for number in range(5)]
     page = (await browser.get("/console/runs/matching?action=rerun&text=nightly")).text
     assert "Run again: 5 runs" in page
@@ -147,7 +147,7 @@ async def test_running_all_that_match_again_twice_with_one_form_makes_one_run_ea
 
 
 async def test_more_than_are_counted_are_said_to_be_more(browser, runtime, monkeypatch):
-    monkeypatch.setattr(matching_runs, "COUNTED", 4)
+    monkeypatch.setattr(matches, "COUNTED", 4)
     for _ in range(6):
         await triggered(runtime, focus="many")
 
