@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import ClassVar
 from zoneinfo import ZoneInfo
@@ -22,7 +22,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, ScheduleRequest, ScheduleStatus
 from owlclaw_ray.errors import NotFoundError, Problem
-from owlclaw_ray.ids import ScheduleId
+from owlclaw_ray.ids import ScheduleId, TenantId
 from owlclaw_ray.schedules.cron import validate_cron
 from owlclaw_ray.store.queries import ScheduleFilter
 from serve.errors import InvalidRequestError
@@ -171,25 +171,23 @@ class SchedulePages(Pages):
     @page("POST /console/schedules/{schedule_id}/pause", "schedules:write")
     async def console_pause(self, request: Request) -> Response:
         """Have its times pass without runs."""
-        await read_form(request)
-        schedule = await self._schedule(request)
-        await self._runtime.timetable.pause(schedule.agent.tenant, schedule.schedule_id)
-        return see(f"/schedules/{schedule.schedule_id}")
+        return await self._change(request, self._runtime.timetable.pause)
 
     @page("POST /console/schedules/{schedule_id}/resume", "schedules:write")
     async def console_resume(self, request: Request) -> Response:
         """Have it go on with the next time that comes."""
-        await read_form(request)
-        schedule = await self._schedule(request)
-        await self._runtime.timetable.resume(schedule.agent.tenant, schedule.schedule_id)
-        return see(f"/schedules/{schedule.schedule_id}")
+        return await self._change(request, self._runtime.timetable.resume)
 
     @page("POST /console/schedules/{schedule_id}/cancel", "schedules:write")
     async def console_cancel_schedule(self, request: Request) -> Response:
         """End it, and the runs of its firings that are not over."""
+        return await self._change(request, self._runtime.timetable.cancel)
+
+    async def _change(self, request: Request, change: Callable[[TenantId, ScheduleId], Awaitable[object]]) -> Response:
+        """Make the change to the schedule that a form is for, and lead back to it."""
         await read_form(request)
         schedule = await self._schedule(request)
-        await self._runtime.timetable.cancel(schedule.agent.tenant, schedule.schedule_id)
+        await change(schedule.agent.tenant, schedule.schedule_id)
         return see(f"/schedules/{schedule.schedule_id}")
 
     @page("GET /console/schedules/{schedule_id}/backfill", "schedules:write", "since", "until")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import socket
 import threading
-from collections.abc import Iterator
-from concurrent.futures import Future
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
 import pytest
-import uvicorn
+from fastapi import FastAPI
 from playwright.sync_api import expect
 
 from owlclaw_ray.app import OwlClaw
@@ -21,6 +19,7 @@ from owlclaw_ray.testing.in_process import in_process_runtime
 from serve.api import build_api
 from serve.surfaces import surfaces
 from tests.console.browsing import NAMELESS, PALE, opened
+from tests.listening import listening
 
 pytestmark = pytest.mark.browser
 
@@ -63,39 +62,25 @@ def define(folder: Path) -> Path:
     return folder
 
 
-async def serve(folder: Path, listener: socket.socket, started: Future[uvicorn.Server]) -> None:
-    """Serve the console over the engine until the server is told to exit."""
+@asynccontextmanager
+async def made(folder: Path) -> AsyncIterator[FastAPI]:
+    """The console over the engine."""
     agents = define(folder / "agents")
     async with in_process_runtime(agents_dir=agents, data_dir=folder / "data", app=app) as runtime:
-        api = build_api(runtime, clock=SystemClock(), body_limit_bytes=100_000, surfaces=surfaces())
-        config = uvicorn.Config(api, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
-        started.set_result(server)
-        await server.serve([listener])
+        yield build_api(runtime, clock=SystemClock(), body_limit_bytes=100_000, surfaces=surfaces())
 
 
 @pytest.fixture(scope="module")
 def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A client, with a key, of a server on which all agents have run twice."""
-    started: Future[uvicorn.Server] = Future()
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        serving = serve(tmp_path_factory.mktemp("usage"), listener, started)
-        thread = threading.Thread(target=asyncio.run, args=(serving,))
-        thread.start()
-        running = started.result(300)
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with httpx.Client(base_url=url, timeout=300) as client:
-            for _ in range(2):
-                for name in COSTS:
-                    run = client.post(f"/v1/agents/{name}/triggers?wait=60", json={}).json()
-                    assert run["status"] == "completed", run
-            key = client.post("/v1/keys", json={"name": "browser", "scopes": ["admin"]}).json()["key"]
-            client.headers["Authorization"] = f"Bearer {key}"
-            yield client
-        running.should_exit = True
-        thread.join()
+    with listening(made(tmp_path_factory.mktemp("usage"))) as url, httpx.Client(base_url=url, timeout=300) as client:
+        for _ in range(2):
+            for name in COSTS:
+                run = client.post(f"/v1/agents/{name}/triggers?wait=60", json={}).json()
+                assert run["status"] == "completed", run
+        key = client.post("/v1/keys", json={"name": "browser", "scopes": ["admin"]}).json()["key"]
+        client.headers["Authorization"] = f"Bearer {key}"
+        yield client
 
 
 def test_which_agent_costs_most_today(chromium, http):

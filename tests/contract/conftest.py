@@ -1,17 +1,13 @@
 from __future__ import annotations
 
-import asyncio
-import socket
-import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from typing import NamedTuple
 
 import httpx
 import pytest
-import uvicorn
 
-from tests.contract.world import serve
+from tests.contract.world import made
+from tests.listening import listening
 
 
 class Served(NamedTuple):
@@ -24,18 +20,8 @@ class Served(NamedTuple):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """An API that has something of each kind: runs, schedules, memories, approvals, callbacks, deliveries."""
-    started: Future[uvicorn.Server] = Future()
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        serving = serve(tmp_path_factory.mktemp("contract"), listener, started)
-        thread = threading.Thread(target=asyncio.run, args=(serving,))
-        thread.start()
-        running = started.result(60)
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    with listening(made(tmp_path_factory.mktemp("contract"))) as url:
         yield Served(url, _fill(url))
-        running.should_exit = True
-        thread.join()
 
 
 def _fill(url: str) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import socket
-from concurrent.futures import Future
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-import uvicorn
+from fastapi import FastAPI
 
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.definitions.defaults import Defaults
@@ -61,7 +61,8 @@ class Scores:
         assert score.trace_id
 
 
-async def serve(folder: Path, listener: socket.socket, started: Future[uvicorn.Server]) -> None:
+@asynccontextmanager
+async def made(folder: Path) -> AsyncIterator[FastAPI]:
     async with in_process_runtime(
         agents_dir=_define(folder / "agents"),
         data_dir=folder / "data",
@@ -70,7 +71,7 @@ async def serve(folder: Path, listener: socket.socket, started: Future[uvicorn.S
         defaults=Defaults(callbacks=CallbackRules()),
         scores=Scores(),
     ) as runtime:
-        api = build_api(
+        yield build_api(
             runtime,
             clock=SystemClock(),
             body_limit_bytes=BODY_LIMIT,
@@ -78,7 +79,3 @@ async def serve(folder: Path, listener: socket.socket, started: Future[uvicorn.S
             surfaces=surfaces(),
             facts=ServerFacts(read_settings(folder, {}).in_force({}), declared_tools(app.sources())),
         )
-        config = uvicorn.Config(api, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
-        started.set_result(server)
-        await server.serve([listener])
