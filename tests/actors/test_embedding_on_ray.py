@@ -65,7 +65,7 @@ class Definitions(RemoteActor):
 
 @pytest.fixture
 def worker(trial, server, tmp_path):
-    """The plan of a worker whose gateway, Keeper and Directory are there."""
+    """The plan of a worker whose gateway, warm as after a start, Keeper and Directory are there."""
     plan = WorkerPlan("", "", str(tmp_path), "litellm:openai/own-embeddings", NAMESPACE)
     whole = replace(
         trial.plan,
@@ -79,6 +79,9 @@ def worker(trial, server, tmp_path):
         make(KeeperActor, whole, name=full_name(KEEPER), namespace=NAMESPACE),
         make(Definitions, name=full_name(DIRECTORY), namespace=NAMESPACE),
     ]
+    NamedActor(GATEWAY, NAMESPACE).call_now(
+        lambda gateway: gateway.warm(()), 120.0
+    )  # a recall waits for vectors for seconds only
     yield plan
     for part in parts:
         kill(part)
