@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -27,7 +28,7 @@ from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.usage import Grain, RunBucket, UsageBy
 from owlclaw_ray.errors import DefinitionError, MemoryChangedError, NotFoundError, Problem, UnknownAgentError
 from owlclaw_ray.ids import MemoryId
-from owlclaw_ray.runtime.api import AgentView
+from owlclaw_ray.runtime.api import AgentView, Runtime
 from owlclaw_ray.store.queries import RunFilter, ScheduleFilter
 from owlclaw_ray.store.usage import RunUsage
 from serve.errors import InvalidRequestError, MalformedJsonError
@@ -60,7 +61,7 @@ class AgentPages(Pages):
         if sort:
             principal.require("runs:read")
             costs = await self._costs(request, ())
-            agents = [await self._view(ref) for ref in costs if principal.sees(ref)]
+            agents = await asyncio.gather(*(view_of(self._runtime, ref) for ref in costs if principal.sees(ref)))
         else:
             found = await self._runtime.agents(tenant_of(request), after, PAGE + 1)
             agents = [each for each in found[:PAGE] if principal.sees(each.agent)]
@@ -86,13 +87,6 @@ class AgentPages(Pages):
         found = await self._runtime.run_usage(where)
         return {each.agent: each.counts.cost / NANO for each in found if each.agent is not None}
 
-    async def _view(self, agent: AgentRef) -> AgentView:
-        """Return an agent that has run, be its definition gone."""
-        try:
-            return await self._runtime.agent(agent)
-        except UnknownAgentError as error:
-            return AgentView(agent, None, model="", scripted=False, isolation="", warnings=(), problem=str(error))
-
     @page("GET /console/agents/{agent}", "agents:read", FRAGMENT)
     async def console_agent(self, request: Request) -> Response:
         """Show an agent, with as much of what it has as the principal may see."""
@@ -107,7 +101,7 @@ class AgentPages(Pages):
         schedules: Sequence[Schedule] = ()
         if principal.may("schedules:read"):
             schedules = await self._runtime.timetable.schedules(ScheduleFilter(ref.tenant, ref, limit=PAGE))
-        view = await self._runtime.agent(ref)
+        view = await (view_of(self._runtime, ref) if runs else self._runtime.agent(ref))
         skills: Sequence[Skill] = ()
         if not view.problem:
             try:
@@ -222,6 +216,14 @@ class AgentPages(Pages):
         if not await self._runtime.memory.archive(ref, (memory_id,), by=actor_of(request, "")):
             raise NotFoundError("memory", memory_id)
         return see(f"/agents/{segment(ref.agent_id)}/memories")
+
+
+async def view_of(runtime: Runtime, agent: AgentRef) -> AgentView:
+    """Return an agent that has run, be its definition gone."""
+    try:
+        return await runtime.agent(agent)
+    except UnknownAgentError as error:
+        return AgentView(agent, None, model="", scripted=False, isolation="", warnings=(), problem=str(error))
 
 
 def seen(memory: Memory) -> str:

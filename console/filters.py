@@ -27,7 +27,11 @@ def filter_of(request: Request, shape: type[_Filter], **instead: object) -> _Fil
 
 def choice_of(request: Request, name: str, choices: type[_Choice]) -> _Choice | None:
     """Return what a query parameter chooses, None for everything; raises InvalidRequestError."""
-    text = request.query_params.get(name, "").strip()
+    return chosen(name, request.query_params.get(name, "").strip(), choices)
+
+
+def chosen(name: str, text: str, choices: type[_Choice]) -> _Choice | None:
+    """Return the choice of that text, None for an empty one; raises InvalidRequestError, with the name of the query parameter."""
     if not text:
         return None
     try:

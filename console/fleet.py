@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from console.agents import view_of
+from console.jinja import Templates
 from console.pages import FRAGMENT, Pages, page, see
 from console.visits import read_form
 from owlclaw_ray.domain.agent import AgentRef
@@ -20,12 +22,17 @@ from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.runtime.api import Health
 from owlclaw_ray.store.queries import ApprovalFilter, RunFilter
+from owlclaw_ray.telemetry.metrics.api import MetricFamily
 from serve.numbers import MetricsDelta, Numbers
 from serve.parameters import principal_of, tenant_of
+from serve.surfaces import Surroundings
 
 _WAITING = 50
 """Runs that wait, and runs that are queued, at most."""
 _MODELS = 12
+_FRESH_SECONDS = 9.0
+"""Less than the time after which an open page asks again."""
+_State: TypeAlias = tuple[ClusterView, Sequence[MetricFamily], Health]
 _OK = "ok"
 
 
@@ -69,12 +76,15 @@ class FleetPages(Pages):
 
     place: ClassVar[str] = "fleet"
 
+    def __init__(self, surroundings: Surroundings, templates: Templates) -> None:
+        super().__init__(surroundings, templates)
+        self._asking, self._known_at = asyncio.Lock(), 0.0
+        self._known: _State | None = None
+
     @page("GET /console/fleet", "system:read", FRAGMENT)
     async def console_fleet(self, request: Request) -> Response:
         """Show the nodes, as they say, and the numbers of all parts."""
-        view, families, health = await asyncio.gather(
-            self._runtime.nodes(), self._runtime.metrics(), self._runtime.health()
-        )
+        view, families, health = await self._state(anew=FRAGMENT not in request.query_params)
         now = Numbers(families)
         waits = await self._waits(request, view, health) if principal_of(request).may("runs:read") else None
         return await self.shown(
@@ -95,6 +105,19 @@ class FleetPages(Pages):
             waits=waits,
         )
 
+    async def _state(self, *, anew: bool) -> _State:
+        """Return what all parts say. Pages that are open ask for it again and again, and it costs every node something: they share
+        what is younger than _FRESH_SECONDS, unless it is to be asked `anew`.
+        """
+        async with self._asking:
+            now = self._surroundings.clock.monotonic()
+            if anew or self._known is None or now - self._known_at >= _FRESH_SECONDS:
+                self._known = await asyncio.gather(
+                    self._runtime.nodes(), self._runtime.metrics(), self._runtime.health()
+                )
+                self._known_at = now
+            return self._known
+
     async def _waits(self, request: Request, view: ClusterView, health: Health) -> Sequence[Wait]:
         """Return what waits of the tenant's runs: those that wait in the middle, then the queues of agents; the newest of both."""
         tenant = tenant_of(request)
@@ -108,10 +131,10 @@ class FleetPages(Pages):
                 approvals[each.request.run_id] = each.request.approval_id
         found = [_waiting(run, approvals.get(run.run_id, "")) for run in waiting]
         first: dict[AgentRef, Run] = {run.agent: run for run in queued}
-        return found + [await self._queue(run, view, health) for run in first.values()]
+        return found + await asyncio.gather(*(self._queue(run, view, health) for run in first.values()))
 
     async def _queue(self, run: Run, view: ClusterView, health: Health) -> Wait:
-        record = (await self._runtime.agent(run.agent)).record
+        record = (await view_of(self._runtime, run.agent)).record
         number = max(1, record.queued_runs if record else 0)
         if run.waits_for:
             return Wait(run, number, f"the tenant's quota {run.waits_for} is reached")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 from msgspec import Struct
@@ -14,12 +13,10 @@ from starlette.responses import Response
 
 from console.pages import Pages, page, see
 from console.run_filter import FIELDS, RunsFilter
-from console.runs import action_of, again, run_of
+from console.runs import action_of, cancel_all, outcome, run_all_again, run_of
 from console.visits import read_form
 from owlclaw_ray.domain.run import Run
-from owlclaw_ray.errors import NotFoundError, OwlClawError, Problem
-from owlclaw_ray.ids import RunId
-from owlclaw_ray.runtime.api import Runtime
+from owlclaw_ray.errors import Problem
 from owlclaw_ray.store.run_search import RunPage, RunSearch
 from serve.errors import InvalidRequestError
 
@@ -27,7 +24,6 @@ SHOWN = 50
 COUNTED = 1_000
 STEP = 200
 """How many runs one request acts on at most."""
-_AT_ONCE = 25
 _LOOKS = 10
 """How many pages of a search that finds little one request reads at most."""
 _DONE = re.compile(r"\d{1,9}")
@@ -53,6 +49,8 @@ class MatchingPages(Pages):
     async def console_matching(self, request: Request) -> Response:
         """Show what an action would do to all runs that match, how many they are, and the newest of them; nothing is done. On the way
         through many: how far it has come.
+
+        A script goes on by itself only behind the form that began it: an address that somebody opens, or a link elsewhere, needs a person.
         """
         asked = request.query_params
         action, chosen, progress = action_of(asked.get("action", "")), _chosen(asked), _progress(asked)
@@ -67,6 +65,7 @@ class MatchingPages(Pages):
             found=found,
             shown=found.runs[:SHOWN],
             progress=replace(progress, upto=upto),
+            ours=request.headers.get("sec-fetch-site") == "same-origin",
             **again_asked,
         )
 
@@ -94,39 +93,15 @@ class MatchingPages(Pages):
         search = replace(search, before_seq=min(below, newest + 1), limit=STEP, payloads=action == "rerun")
         found = await self._runtime.search_runs(search)
         if action == "cancel":
-            done, refused = await cancelled(self._runtime, found.runs), 0
+            done, refused = await cancel_all(self._runtime, found.runs), 0
         else:
-            done, refused = await self._run_again(request, found.runs, said["once"])
+            done, refused = await run_all_again(self._runtime, request, found.runs, said["once"])
         progress = replace(progress, done=progress.done + done, refused=progress.refused + refused)
         if found.following is None:
-            result = f"{action}-{progress.done}" + (f"-{progress.refused}" if progress.refused else "")
+            result = outcome(action, progress.done, progress.refused)
             return see(f"/runs{chosen.address(did=result)}")
         further = {"before": found.following, "done": progress.done, "refused": progress.refused or ""}
         return see(f"/runs/matching{chosen.address(action=action, upto=progress.upto, once=said['once'], **further)}")
-
-    async def _run_again(self, request: Request, runs: Sequence[Run], once: str) -> tuple[int, int]:
-        """Return how many were triggered again and how many refused; raises the refusal if all were."""
-        outcomes = await self._runtime.submit_all([again(request, run, f"{once}-{run.run_id}") for run in runs])
-        refused = [each for each in outcomes if isinstance(each, OwlClawError)]
-        if refused and len(refused) == len(runs):
-            raise refused[0]
-        return len(runs) - len(refused), len(refused)
-
-
-async def cancelled(runtime: Runtime, runs: Sequence[Run]) -> int:
-    """Ask each of the runs to stop, some at once so that their commits are shared; return how many there were to ask."""
-
-    async def cancel(run: Run) -> bool:
-        try:
-            await runtime.cancel(run.agent.tenant, RunId(run.run_id))
-        except NotFoundError:  # an idle heartbeat that has given way
-            return False
-        return True
-
-    done = 0
-    for at in range(0, len(runs), _AT_ONCE):
-        done += sum(await asyncio.gather(*map(cancel, runs[at : at + _AT_ONCE])))
-    return done
 
 
 def _chosen(values: Mapping[str, str]) -> RunsFilter:

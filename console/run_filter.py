@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from enum import Enum
-from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import asdict
 from starlette.requests import Request
 
+from console.filters import chosen
 from console.jinja import query
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import MAX_FOCUS
@@ -22,7 +21,6 @@ from serve.parameters import only_agent_of, tenant_of
 
 OPEN = "open"
 """What a filter calls runs that are not over."""
-_E = TypeVar("_E", bound=Enum)
 
 
 class RunsFilter(Struct, frozen=True):
@@ -64,9 +62,9 @@ class RunsFilter(Struct, frozen=True):
             tenant_of(request),
             only_agent_of(request, self.agent or None),
             self.definition or None,
-            None if self.status == OPEN else _member(RunStatus, "status", self.status),
+            None if self.status == OPEN else chosen("status", self.status, RunStatus),
             self.status == OPEN,
-            _member(TriggerKind, "trigger", self.trigger),
+            chosen("trigger", self.trigger, TriggerKind),
             _moment("since", self.since),
             _moment("until", self.until),
             self.text[:MAX_FOCUS] or None,
@@ -74,16 +72,6 @@ class RunsFilter(Struct, frozen=True):
 
 
 FIELDS = RunsFilter.__struct_fields__
-
-
-def _member(kind: type[_E], name: str, text: str) -> _E | None:
-    if not text:
-        return None
-    try:
-        return kind(text)
-    except ValueError:
-        right = ", ".join(each.value for each in kind)
-        raise InvalidRequestError([Problem(f"query {name}", f"is {text!r}", f"one of {right}")]) from None
 
 
 def _moment(name: str, text: str) -> datetime | None:

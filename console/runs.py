@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -34,6 +35,7 @@ from serve.trigger_request import request_of
 PAGE = 50
 _MOST_NEWS = 50
 _MOST_AT_ONCE = 50
+_COMMITTED_TOGETHER = 25
 _MINUTES = 120
 _DID = re.compile(r"(cancel|rerun)-(\d{1,9})(?:-(\d{1,9}))?")
 _SEQ = re.compile(r"[1-9]\d{0,17}")
@@ -81,7 +83,7 @@ class RunsPages(Pages):
             statuses=[OPEN, *(each.value for each in RunStatus)],
             kinds=list(TriggerKind),
             did=did and (did[1], int(did[2]), int(did[3] or 0)),
-            agents=() if is_part else await self._agents(request),
+            agents=() if is_part or drawn else await self._agents(request),
             here=f"{PREFIX}/runs{chosen.address()}",
         )
 
@@ -142,17 +144,10 @@ class RunsPages(Pages):
         action = action_of(form.text("action"))
         chosen = [run for run in await self._chosen(request, form.all("run")) if _concerns(action, run)]
         if action == "cancel":
-            for run in chosen:
-                await self._runtime.cancel(run.agent.tenant, run.run_id)
-            done = len(chosen)
+            done, refused = await cancel_all(self._runtime, chosen), 0
         else:
-            asked = [again(request, run, f"{form.text('once')}-{run.run_id}") for run in chosen]
-            outcomes = await self._runtime.submit_all(asked)
-            done = sum(not isinstance(each, OwlClawError) for each in outcomes)
-            refused = [each for each in outcomes if isinstance(each, OwlClawError)]
-            if refused and not done:
-                raise refused[0]
-        return see(f"/runs{query(did=f'{action}-{done}')}")
+            done, refused = await run_all_again(self._runtime, request, chosen, form.text("once"))
+        return see(f"/runs{query(did=outcome(action, done, refused))}")
 
     async def _chosen(self, request: Request, run_ids: Sequence[str]) -> Sequence[Run]:
         chosen = list(dict.fromkeys(run_ids))
@@ -160,6 +155,39 @@ class RunsPages(Pages):
             what = "no run is chosen" if not chosen else f"{len(chosen)} runs are chosen"
             raise InvalidRequestError([Problem("run", what, f"choose 1 to {_MOST_AT_ONCE}")])
         return [await run_of(self._runtime, request, each) for each in chosen]
+
+
+async def cancel_all(runtime: Runtime, runs: Sequence[Run]) -> int:
+    """Ask each of the runs to stop, some at once so that their commits are shared; return how many there were to ask."""
+
+    async def cancel(run: Run) -> bool:
+        try:
+            await runtime.cancel(run.agent.tenant, run.run_id)
+        except NotFoundError:  # an idle heartbeat that has given way
+            return False
+        return True
+
+    done = 0
+    for at in range(0, len(runs), _COMMITTED_TOGETHER):
+        done += sum(await asyncio.gather(*map(cancel, runs[at : at + _COMMITTED_TOGETHER])))
+    return done
+
+
+async def run_all_again(runtime: Runtime, request: Request, runs: Sequence[Run], once: str) -> tuple[int, int]:
+    """Return how many were triggered again and how many refused; raises the refusal if all were.
+
+    Twice with one `once` it makes one run of each.
+    """
+    outcomes = await runtime.submit_all([again(request, run, f"{once}-{run.run_id}") for run in runs])
+    refused = [each for each in outcomes if isinstance(each, OwlClawError)]
+    if refused and len(refused) == len(runs):
+        raise refused[0]
+    return len(runs) - len(refused), len(refused)
+
+
+def outcome(action: str, done: int, refused: int) -> str:
+    """Return what the list of runs is told of an action, see _DID."""
+    return f"{action}-{done}" + (f"-{refused}" if refused else "")
 
 
 async def run_of(runtime: Runtime, request: Request, run_id: str) -> Run:

@@ -13,7 +13,8 @@ from msgspec import convert
 from starlette.requests import Request
 from starlette.responses import Response
 
-from console.jinja import Templates, query
+from console.filters import chosen
+from console.jinja import query
 from console.pages import FRAGMENT, Pages, page, see
 from console.schedule_times import by_day, days_of, instant, next_times, weeks_of, what_comes, zone_of
 from console.visits import SentForm, read_form
@@ -29,7 +30,6 @@ from serve.errors import InvalidRequestError
 from serve.parameters import agent_of, check_owner, only_agent_of, principal_of, submitters_of, tenant_of
 from serve.representations import exact_moment
 from serve.request_bodies import checked
-from serve.surfaces import Surroundings
 
 PAGE = 100
 _TICKS = 200
@@ -49,10 +49,6 @@ class SchedulePages(Pages):
 
     place: ClassVar[str] = "schedules"
 
-    def __init__(self, surroundings: Surroundings, templates: Templates) -> None:
-        super().__init__(surroundings, templates)
-        self._clock = surroundings.clock
-
     @page("GET /console/schedules", "schedules:read", "status", "agent", "after", FRAGMENT)
     async def console_schedules(self, request: Request) -> Response:
         """Show a page of schedules, by agent, oldest first."""
@@ -63,7 +59,11 @@ class SchedulePages(Pages):
         if not narrowed:
             begin = (await self._schedule(request, after)).schedule_id if after else None
             where = ScheduleFilter(
-                tenant_of(request), only_agent_of(request, agent or None), _status_of(status), begin, PAGE + 1
+                tenant_of(request),
+                only_agent_of(request, agent or None),
+                chosen("status", status, ScheduleStatus),
+                begin,
+                PAGE + 1,
             )
             found = await self._runtime.timetable.schedules(where)
         return await self.shown(
@@ -89,7 +89,7 @@ class SchedulePages(Pages):
                 [Problem("query hours", f"is {hours!r}", f"one of {', '.join(map(str, _SPANS))}")]
             )
         narrowed = bool(principal_of(request).patterns) and not agent
-        now = self._clock.now()
+        now = self._now()
         until = now + timedelta(hours=int(hours))
         active = () if narrowed else await self._active(request, agent)
         due = [each for each in active if each.next_fire_at is not None and each.next_fire_at < until]
@@ -194,7 +194,7 @@ class SchedulePages(Pages):
     async def console_plan_backfill(self, request: Request) -> Response:
         """Ask for which times, and show which of them would get a run; nothing is done."""
         schedule, asked = await self._schedule(request), request.query_params
-        zone, now = zone_of(schedule), self._clock.now()
+        zone, now = zone_of(schedule), self._now()
         since, until = now - timedelta(days=1), now
         plan = None
         if "since" in asked or "until" in asked:
@@ -243,16 +243,6 @@ class SchedulePages(Pages):
 
         await check_owner(request, owner)
         return schedule
-
-
-def _status_of(text: str) -> ScheduleStatus | None:
-    if not text:
-        return None
-    try:
-        return ScheduleStatus(text)
-    except ValueError:
-        right = ", ".join(each.value for each in ScheduleStatus)
-        raise InvalidRequestError([Problem("query status", f"is {text!r}", f"one of {right}")]) from None
 
 
 def _moment_of(request: Request, name: str) -> datetime | None:

@@ -30,6 +30,7 @@ QUOTAS = {
     "starts_a_minute": "Starts a minute",
     "agents": "Agents",
     "schedules": "Schedules",
+    "memories": "Memories",
     "memory_bytes": "Bytes of memory",
     "artifact_bytes": "Bytes of artifacts",
     "model_tokens_a_minute": "Model tokens a minute",

@@ -10,7 +10,6 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
-from math import isfinite
 from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
@@ -25,6 +24,8 @@ from owlclaw_ray.errors import AccessDeniedError, Problem
 from serve.errors import InvalidRequestError
 
 TOKEN_FIELD = "token"  # noqa: S105 - the name of a field
+_TOO_LARGE = 2.0**63
+"""No number of JSON that anything of ours takes."""
 _MOST_FIELDS = 1_000
 _FOREIGN = (
     "this form was not sent by a page of this console, or the page is of an earlier session: open it again and repeat"
@@ -49,7 +50,7 @@ class SentForm(Struct, frozen=True):
             value = float(text)
         except ValueError:
             return text
-        return text if not isfinite(value) else int(value) if value.is_integer() else value
+        return text if not abs(value) < _TOO_LARGE else int(value) if value.is_integer() else value
 
     def all(self, name: str) -> tuple[str, ...]:
         """Return every value of a field, once."""

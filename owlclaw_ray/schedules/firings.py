@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 LATE = timedelta(seconds=5)
 """A tick that fires later than this after its time is `caught_up`, not `fired`."""
 
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_MISSED_TICKS = 1_000
 """Due times that one step plans; the next step continues from there."""
 _MAX_PLANNED_TICKS = 4_000
@@ -146,7 +147,11 @@ def _due_times(schedule: Schedule, due: datetime, until: datetime) -> DueTimes:
 
 
 def due_times_between(schedule: Schedule, since: datetime, until: datetime, most: int) -> list[datetime]:
-    """Return at most `most` due times of an active or paused recurring schedule, from `since` to `until`, both included."""
+    """Return at most `most` due times of an active or paused recurring schedule, from `since` to `until`, both included.
+
+    None is before 1970.
+    """
+    since = max(since, _FIRST)
     if schedule.interval_seconds:
         assert schedule.next_due is not None
         interval = timedelta(seconds=schedule.interval_seconds)

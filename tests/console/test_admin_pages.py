@@ -11,9 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from console.surface import build
+from console.tenants import QUOTAS
+from owlclaw_ray.access.keys import KeyRequest
 from owlclaw_ray.configuration.setting_sources import SettingInForce, SettingSource
 from owlclaw_ray.domain.ledger import BreakKind, ChainBreak, ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.principal import LOCAL
+from owlclaw_ray.domain.quota import Quotas
 from owlclaw_ray.domain.tenant import TenantStatus
 from owlclaw_ray.domain.tool import Effect, Permission, ToolDefinition
 from owlclaw_ray.domain.webhook import DeliveryStatus
@@ -120,8 +123,8 @@ async def test_the_chains_are_verified_and_each_damage_is_named(browser, runtime
 
 async def test_a_key_for_some_agents_reads_their_records_alone_and_verifies_nothing(browser, runtime):
     recorded(runtime, 1, tool="recall")
-    place = next(iter(re.findall(r"/console/ledger/([^\"]+)\"", (await browser.get("/console/ledger")).text)), "")
-    place = place or "1793698260000000.1.node-1"
+    place = "1793698260000000.1.node-1"
+    assert (await browser.get(f"/console/ledger/{place}")).status_code == 200
     await browser.sign_in(await issued(runtime, "viewer", agents=("agent:patient",)))
 
     assert "Your key is for some agents" in (await browser.get("/console/ledger")).text
@@ -261,6 +264,27 @@ async def test_a_tenant_is_made_changed_suspended_and_let_go_on(browser, runtime
     assert (await browser.fill(path, f"{path}/status", status="deleted")).status_code == 422
     assert (await browser.fill("/console/tenants", "/console/tenants", tenant="acme")).status_code == 409
     assert (await browser.get("/console/tenants/nobody")).status_code == 404
+
+
+async def test_each_quota_that_a_tenant_can_have_is_on_its_page_and_in_the_list(browser, runtime):
+    given = Quotas(*range(11, 11 + len(Quotas.__struct_fields__)))
+    await runtime.tenants.create(LOCAL, "acme", quotas=given)
+    await browser.sign_in(await issued(runtime, "admin"))
+
+    page, listed = (await browser.get("/console/tenants/acme")).text, await browser.get("/console/tenants")
+
+    assert listed.status_code == 200
+    for name in Quotas.__struct_fields__:
+        assert re.search(rf'<input[^>]*name="{name}"[^>]*value="{getattr(given, name)}"', page), name
+    assert set(QUOTAS) == set(Quotas.__struct_fields__)
+
+
+@pytest.mark.parametrize("number", ["1e308", "9223372036854775808", "-1e19", "nan"])
+async def test_a_number_that_is_too_large_is_refused_as_one(browser, runtime, number):
+    refused = await browser.fill("/console/keys", "/console/keys", name="ci", scopes="viewer", days=number)
+
+    assert refused.status_code == 422
+    assert "days" in refused.text
 
 
 async def test_a_tenant_is_deleted_only_when_it_is_suspended_and_its_id_is_typed(browser, runtime):
@@ -443,6 +467,7 @@ async def test_whatever_is_in_a_field_of_these_pages_is_shown_as_text(runtime):
         told = dict.fromkeys(("what", "tool", "model", "status", "reasoning", "by"), HOSTILE)
         recorded(runtime, number, kind, **told, error={"type": HOSTILE, "message": HOSTILE})
     await runtime.tenants.create(LOCAL, "acme", "<b>&amp;' \" {{ 7*7 }}")
+    await runtime.keys.create(LOCAL, KeyRequest("<img src=x onerror=alert(1)>", ("viewer",), ()))
     api = build_api(
         cast("Runtime", runtime), clock=SystemClock(), body_limit_bytes=10_000, surfaces=[build], facts=facts
     )

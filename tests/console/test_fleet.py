@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from console.fleet import models_of, providers_of
 from owlclaw_ray.access.keys import KeyRequest
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.node import ClusterView, LeaseView, NodeCondition
 from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.run import RunStatus
@@ -242,3 +243,33 @@ async def test_whatever_a_node_or_a_metric_says_is_shown_as_text(browser, runtim
     change(runtime, run.run_id, status=RunStatus.QUEUED, waits_for=HOSTILE)
 
     is_harmless((await browser.get(path)).text, path)
+
+
+async def test_a_queue_of_an_agent_whose_definition_is_gone_is_one_line_too(browser, runtime, monkeypatch):
+    await triggered(runtime, "patient:a")
+    run = await triggered(runtime, "patient:a", "queued behind it")
+    change(runtime, run.run_id, status=RunStatus.QUEUED, agent=AgentRef.parse("gone:a"))
+
+    page = await browser.get(FLEET)
+
+    assert page.status_code == 200
+    assert "gone:a" in page.text
+
+
+async def test_open_pages_share_what_they_ask_for_again_and_a_page_that_is_loaded_asks_anew(
+    browser, runtime, monkeypatch
+):
+    asked = []
+    nodes = runtime.nodes
+
+    async def counted():
+        asked.append("nodes")
+        return await nodes()
+
+    monkeypatch.setattr(runtime, "nodes", counted)
+    await browser.get(FLEET)
+    for _ in range(5):
+        assert "alpha" in (await browser.get(f"{FLEET}?fragment=live")).text
+    assert len(asked) == 1
+    await browser.get(FLEET)
+    assert len(asked) == 2

@@ -179,3 +179,19 @@ async def test_a_key_for_some_agents_acts_on_all_runs_of_these_only(browser, run
     await walk(browser, page)
 
     assert runtime._runs[run].status is RunStatus.CANCELLED
+
+
+VISIT = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+"""What a browser says that opens an address."""
+
+
+async def test_a_script_goes_on_only_behind_the_form_that_began_and_not_behind_an_address_that_is_opened(
+    browser, runtime
+):
+    ids = [(await triggered(runtime, f"patient:{number}", "batch")).run_id for number in range(3)]
+    where = f"/console/runs/matching?action=cancel&text=batch&upto={ids[2]}&before={ids[2]}&done=1"
+
+    for site in ("cross-site", "same-site", "none", ""):
+        page = (await browser.get(where, headers={**VISIT, "Sec-Fetch-Site": site})).text
+        assert ("on the way" in page, "<go-on>" in page, "Go on</button>" in page) == (True, False, True), site
+    assert "<go-on>" in (await browser.get(where, headers={**VISIT, "Sec-Fetch-Site": "same-origin"})).text

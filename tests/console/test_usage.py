@@ -134,7 +134,7 @@ async def test_a_key_for_some_agents_sees_what_these_cost_and_no_numbers_of_all(
     await browser.sign_in(await issued(runtime, "viewer", agents=(f"agent:{CHEAP}",)))
 
     page = (await browser.get("/console/usage")).text
-    assert ("name one of these agents" in page, "crawl" in page, "$3.00" in page) == (True, False, False)
+    assert ("what they came to is on their pages" in page, "crawl" in page, "$3.00" in page) == (True, False, False)
     assert "<figure" not in (await browser.get("/console/runs")).text
     assert "<figure" in (await browser.get(f"/console/agents/{CHEAP}")).text
     by_cost = (await browser.get("/console/agents?sort=cost")).text
