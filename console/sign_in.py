@@ -18,6 +18,7 @@ from owlclaw_ray.errors import UnauthenticatedError
 from serve.origin_check import FOREIGN
 from serve.resource import PUBLIC
 
+_LONGEST_PATH = 1_500
 _OWN_PATH = re.compile(r"/console(/[\w.~!$&'()*+,;=:@%/-]*)?(\?[\w.~!$&'()*+,;=:@%/?-]*)?", re.ASCII)
 _BEARER = "bearer "
 
@@ -130,5 +131,5 @@ class SignInPages(Pages):
 
 
 def own_path(text: str) -> str:
-    """Return the path of a page of the console to go on with: the one that is asked for, if it is one."""
-    return text if _OWN_PATH.fullmatch(text) else PREFIX
+    """Return the path of a page of the console to go on with: the one that is asked for, if it is one, and fits into a cookie."""
+    return text if len(text) <= _LONGEST_PATH and _OWN_PATH.fullmatch(text) else PREFIX

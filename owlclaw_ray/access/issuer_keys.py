@@ -15,6 +15,7 @@ from owlclaw_ray.access.issuer_requests import (
     FETCH_SECONDS,
     MAX_BYTES,
     Metadata,
+    decoded,
     discovered,
     download,
     is_as_safe,
@@ -185,7 +186,7 @@ def verifying_keys(content: bytes) -> Sequence[VerifyingKey]:
     from joserfc.jwk import import_key
 
     found = []
-    for each in msgspec.json.decode(content, type=_KeySet).keys[:_MAX_KEYS]:
+    for each in decoded(content, _KeySet).keys[:_MAX_KEYS]:
         try:
             about = msgspec.convert(each, _About)
             if about.verifies:

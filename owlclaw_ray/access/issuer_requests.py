@@ -22,14 +22,23 @@ class Metadata(Struct, frozen=True):
 
 
 _M = TypeVar("_M", bound=Metadata)
+_T = TypeVar("_T")
 
 
 async def discovered(issuer: str, form: type[_M]) -> _M:
     """Return what the issuer says of itself; raises ValueError."""
-    found = msgspec.json.decode(await download(f"{issuer.rstrip('/')}{_DISCOVERY}"), type=form)
+    found = decoded(await download(f"{issuer.rstrip('/')}{_DISCOVERY}"), form)
     if found.issuer != issuer:
         raise ValueError("its OpenID configuration is another issuer's")
     return found
+
+
+def decoded(content: bytes, form: type[_T]) -> _T:
+    """Return what the JSON of an issuer says; raises ValueError."""
+    try:
+        return msgspec.json.decode(content, type=form)
+    except RecursionError:
+        raise ValueError("it answered JSON that is nested too deeply") from None
 
 
 def is_as_safe(url: str, issuer: str) -> bool:

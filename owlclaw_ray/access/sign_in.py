@@ -21,7 +21,7 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 import msgspec
 from msgspec import Struct
 
-from owlclaw_ray.access.issuer_requests import FETCH_SECONDS, Metadata, ask, discovered, is_as_safe
+from owlclaw_ray.access.issuer_requests import FETCH_SECONDS, Metadata, ask, decoded, discovered, is_as_safe
 from owlclaw_ray.access.seals import derived_key, opened, sealed
 from owlclaw_ray.access.sessions import Sessions
 from owlclaw_ray.access.tokens import IssuerTokens, SignInTerms
@@ -129,7 +129,7 @@ class _Provider:
                 try:
                     self._found = await fetch_metadata(self.issuer, self._clock)
                 except IssuerUnavailableError as error:
-                    self._found = error
+                    self._found = _untold(self.issuer, error)
                 lasts = self.issuer.cache if isinstance(self._found, ProviderMetadata) else _RETRY_SECONDS
                 self._until = self._clock.monotonic() + lasts
             found = self._found
@@ -252,16 +252,31 @@ class SignIns:
             form |= {"client_id": client.client_id, "client_secret": client.secret}
         else:
             basic = (quote_plus(client.client_id), quote_plus(client.secret))
+        try:
+            return await self._token(provider, metadata.token_endpoint, form, basic)
+        except IssuerUnavailableError as error:
+            raise _untold(issuer, error) from error
+
+    async def _token(
+        self, provider: _Provider, endpoint: str, form: Mapping[str, str], basic: tuple[str, str] | None
+    ) -> str:
+        issuer = provider.issuer
         async with _asking(issuer, self._clock):
-            status, content = await ask(metadata.token_endpoint, form, basic)
+            status, content = await ask(endpoint, form, basic)
             if status == _OK:
-                return msgspec.json.decode(content, type=_Tokens).id_token
+                return decoded(content, _Tokens).id_token
             if status >= _SERVER_ERROR:
                 raise ValueError(f"its token_endpoint answered {status}")
-            error = msgspec.json.decode(content, type=_Refusal).error
+            error = decoded(content, _Refusal).error
         said = error if _ERROR.fullmatch(error) else f"status {status}"
         logger.warning("issuer %s gives nothing for a code: %s", issuer.name, said)
         raise UnauthenticatedError(f"{issuer.name} has not signed you in: {said}")
+
+
+def _untold(issuer: Issuer, error: IssuerUnavailableError) -> IssuerUnavailableError:
+    """Log what is wrong with the issuer; return what anybody may be told of it."""
+    logger.warning("%s", error)
+    return IssuerUnavailableError(f"nobody can sign in at {issuer.name} at the moment: the server's log says why")
 
 
 def _refused(provider: _Provider, why: str, said: str = _NOT_PROVED) -> UnauthenticatedError:

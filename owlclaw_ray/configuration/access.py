@@ -237,7 +237,8 @@ class AccessSettings(Section):
 
     def weak_secret(self, environ: Mapping[str, str]) -> tuple[str, str]:
         """Return what is wrong with the secret of sessions, if it is set, and what would be right; nothing if nothing is."""
-        secret = filled_or_none(self.sign_in.session_secret or "", environ) or None
+        written = self.sign_in.session_secret
+        secret = None if written is None else filled_or_none(written, environ)
         return (_TOO_SHORT, _HOW_TO_MAKE) if secret is not None and len(secret) < MIN_SECRET else ("", "")
 
     def variables(self) -> Iterator[tuple[tuple[str | int, ...], str]]:

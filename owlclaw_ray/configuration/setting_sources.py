@@ -18,7 +18,7 @@ from owlclaw_ray.domain.json import JsonValue
 
 NOT_SHOWN = "(not shown)"
 _USER = re.compile(r"://.*@", re.DOTALL)
-_OPTIONS = re.compile(r"[?#].*", re.DOTALL)
+_OPTIONS = re.compile(r"[?#]")
 
 
 class SettingSource(Enum):
@@ -88,10 +88,14 @@ def _withheld(value: JsonValue) -> JsonValue:
 
 
 def _without_logins(value: JsonValue) -> JsonValue:
-    """Return a value with no user, password and options in its addresses."""
+    """Return a value with no user, password and options in its addresses.
+
+    An address with an `@` behind a `?` or `#` is not shown: nobody knows where its password ends.
+    """
     match value:
         case str() if "://" in value:
-            return _OPTIONS.sub("", _USER.sub("://", value))
+            address, *options = _OPTIONS.split(value, maxsplit=1)
+            return NOT_SHOWN if any("@" in each for each in options) else _USER.sub("://", address)
         case dict():
             return {key: _without_logins(each) for key, each in value.items()}
         case list():

@@ -73,13 +73,15 @@ class TenantRemoval:
         self._store, self._places, self._cancel, self._clock = store, places, cancel, clock
 
     async def tick(self) -> int:
-        """Go on with the first deletions as far as they go now; return how many tenants were deleted to the end."""
-        sealed = 0
-        for tenant in await self._store.read(TenantPage(limit=_TENANTS_AT_ONCE, status=TenantStatus.DELETING)):
-            try:
-                sealed += await self._delete(tenant)
-            except (OwlClawError, OSError) as error:
-                logger.warning("the deletion of tenant %s is not over, it goes on: %s", tenant.tenant, error)
+        """Go on with each deletion as far as it goes now; return how many tenants were deleted to the end."""
+        sealed, after = 0, ""
+        while page := await self._store.read(TenantPage(after, _TENANTS_AT_ONCE, TenantStatus.DELETING)):
+            for tenant in page:
+                try:
+                    sealed += await self._delete(tenant)
+                except (OwlClawError, OSError) as error:
+                    logger.warning("the deletion of tenant %s is not over, it goes on: %s", tenant.tenant, error)
+            after = page[-1].tenant
         return sealed
 
     async def _delete(self, tenant: Tenant) -> bool:

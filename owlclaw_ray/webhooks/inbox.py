@@ -265,12 +265,13 @@ class WebhookInbox:
         told = self._refused.get((source, why))
         if told is not None and self._clock.monotonic() - told < _REFUSED_SECONDS:
             return
+        self._refused[source, why] = self._clock.monotonic()
+        await self._require(tenant, source)
         minute = now.replace(second=0, microsecond=0).isoformat()
         delivery_id = DeliveryId(derived_id("whr", tenant, source, why, minute))
         receipt = self._ids.make("rcp")
         delivery = Delivery(delivery_id, tenant, source, receipt, now, DeliveryStatus.REFUSED, why)
         await self._stored(ReceiveDelivery(delivery))
-        self._refused[source, why] = self._clock.monotonic()
 
     async def _stored(self, command: ReceiveDelivery) -> DeliveryStored:
         outcome = (await self._store.apply([command]))[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import logging
@@ -24,6 +25,7 @@ class SourceSecrets:
     def __init__(self, ask: AskSecret, clock: Clock) -> None:
         self._ask, self._clock = ask, clock
         self._fresh: dict[str, tuple[tuple[str, ...], float]] = {}
+        self._reading: dict[str, asyncio.Task[tuple[str, ...]]] = {}
         self._said: dict[str, str] = {}
 
     async def filled(self, source: WebhookSource) -> WebhookSource:
@@ -32,9 +34,21 @@ class SourceSecrets:
             return source
         found, until = self._fresh.get(source.name, ((), 0.0))
         if self._clock.monotonic() >= until:
-            found = tuple([value for name in source.tenant_secrets if (value := await self._value(source, name))])
-            self._fresh[source.name] = found, self._clock.monotonic() + FRESH_SECONDS
+            found = await self._read(source)
         return replace(source, secrets=found)
+
+    async def _read(self, source: WebhookSource) -> tuple[str, ...]:
+        """Return its secrets, read once for all webhooks that come meanwhile."""
+        task = self._reading.get(source.name)
+        if task is None:
+            task = self._reading[source.name] = asyncio.create_task(self._values(source))
+            task.add_done_callback(lambda _: self._reading.pop(source.name, None))
+        return await asyncio.shield(task)
+
+    async def _values(self, source: WebhookSource) -> tuple[str, ...]:
+        found = tuple([value for name in source.tenant_secrets if (value := await self._value(source, name))])
+        self._fresh[source.name] = found, self._clock.monotonic() + FRESH_SECONDS
+        return found
 
     async def _value(self, source: WebhookSource, name: str) -> str:
         """Return the secret; empty if there is none that can be used."""

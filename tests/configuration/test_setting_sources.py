@@ -27,6 +27,8 @@ mcp:
     web:
       url: https://web.example/mcp?key={CANARY}
       headers: {{X-Api: "Basic {CANARY} ${{WEB_TOKEN}}"}}
+    mail:
+      url: https://web.example/mcp?user=ada@corp.example&key={CANARY}
 models:
   providers:
     openai:

@@ -342,11 +342,32 @@ async def test_a_code_of_one_issuer_is_sent_to_no_other_one(browser, both, idp, 
     idp.redirect_uris.add(asked["redirect_uri"])  # also if the honest issuer is careless with redirects
     back = await be_asked(f"{idp.url}/authorize?{urlencode(asked)}")
 
-    assert refused(await browser.get(back), "does not prove")
     moved = back.replace("/sign-in/evil/", "/sign-in/idp/")
     assert refused(await browser.get(moved), "begin again")
     assert not evil.asked["/token"]
     assert not idp.asked["/token"]
+
+
+async def test_an_answer_that_says_it_is_of_another_issuer_is_refused_at_the_one_where_the_browser_began(
+    browser, both, idp, evil
+):
+    begun = await leave(browser, name="evil")
+    asked = {name: values[0] for name, values in parse_qs(urlsplit(begun).query).items()}
+    idp.redirect_uris.add(asked["redirect_uri"])
+    back = await be_asked(f"{idp.url}/authorize?{urlencode(asked)}")
+
+    assert refused(await browser.get(back), "does not prove")
+    assert not evil.asked["/token"]
+
+
+async def test_a_page_to_go_on_with_that_is_too_long_for_a_cookie_is_left_out(browser, runtime, idp):
+    place = f"/console/runs?text={'w' * 3_000}"
+    begun = await browser.get(f"/console/sign-in/idp?{urlencode({'next': place})}")
+
+    answer = await browser.get(await be_asked(begun.headers["location"]))
+
+    assert len(begun.headers["set-cookie"]) < 4_000
+    assert (answer.status_code, answer.headers["location"]) == (303, "/console")
 
 
 async def test_an_issuer_without_the_parameter_iss_is_believed_if_it_does_not_promise_it(browser, runtime, idp):
@@ -485,7 +506,7 @@ async def test_an_issuer_that_does_not_sign_in_says_so_in_words_that_are_ours(br
         ((400, b'{"error": "invalid_grant"}'), 401, "invalid_grant"),
         ((401, b'{"error": "<b>x"}'), 401, "status 401"),
         ((401, b"{}"), 401, "status 401"),
-        ((500, b""), 503, "answered 500"),
+        ((500, b""), 503, "log says why"),
         ((302, b""), 503, "nobody can sign in"),
         ((200, b"{}"), 503, "nobody can sign in"),
         ((200, b'{"id_token": "' + b"x" * 1024 * 1024 + b'"}'), 503, "nobody can sign in"),

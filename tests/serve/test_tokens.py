@@ -355,11 +355,12 @@ async def test_an_issuer_that_does_not_answer_is_waited_for_no_longer_than_a_few
         {"body": b"{"},
         {"body": b"[]"},
         {"body": b'{"keys": 1}'},
+        {"body": b'{"keys": ' + b"[" * 100_000},
         {"status": 404},
         {"discovered": {"issuer": "https://evil.example.org"}},
         {"discovered": {"jwks_uri": "file:///etc/passwd"}},
     ],
-    ids=str,
+    ids=lambda wrong: str(wrong)[:60],
 )
 async def test_an_issuer_whose_answer_makes_no_sense_is_one_that_is_out(http, issuer, valid, wrong):
     for name, value in wrong.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import dataclasses
 
@@ -16,7 +17,8 @@ from owlclaw_ray.domain.webhook import DeliveryStatus, SecretForm
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 from owlclaw_ray.store.queries import DeliveryFilter, RunFilter
-from owlclaw_ray.webhooks.source_secrets import FRESH_SECONDS
+from owlclaw_ray.testing.clock import ManualClock
+from owlclaw_ray.webhooks.source_secrets import FRESH_SECONDS, SourceSecrets
 from tests.webhooks.conftest import ORDER, SECRET, SHOP, signature
 
 ACME, BETA = TenantId("acme"), TenantId("beta")
@@ -151,3 +153,24 @@ async def test_what_came_for_one_tenant_is_not_delivered_again_for_another(insta
         with pytest.raises(NotFoundError, match="webhook source"):
             await installed.runtime.inbox.redeliver(ACME, delivery.delivery_id)
         assert await installed.runtime.runs(RunFilter(ACME)) == []
+
+
+async def test_webhooks_that_come_together_ask_for_a_secret_once():
+    asked, gate = [], asyncio.Event()
+
+    async def ask(tenant, name):
+        asked.append((tenant, name))
+        await gate.wait()
+        return f"{name}-value"
+
+    secrets = SourceSecrets(ask, ManualClock())
+    leaving, *staying = [asyncio.create_task(secrets.filled(OWN)) for _ in range(50)]
+    while not asked:
+        await asyncio.sleep(0)
+    leaving.cancel()
+    gate.set()
+    filled = await asyncio.gather(*staying)
+    await secrets.filled(OWN)
+
+    assert asked == [(ACME, "SHOP_KEY"), (ACME, "SHOP_KEY_OLD")]
+    assert {each.secrets for each in filled} == {("SHOP_KEY-value", "SHOP_KEY_OLD-value")}

@@ -25,7 +25,7 @@ from owlclaw_ray.store.commands import ClusterLease
 from owlclaw_ray.store.queries import LedgerChain
 from owlclaw_ray.store.sql.codec import agent_key, agent_of, dump, from_micros, load, optional_micros
 from owlclaw_ray.store.sql.dialects import Dialect
-from owlclaw_ray.store.sql.quotas import accounts_in_use
+from owlclaw_ray.store.sql.quotas import accounts_in_use, counted_memories
 from owlclaw_ray.store.sql.row_codecs import (
     APPROVALS,
     BRIEF_DELIVERY_COLUMNS,
@@ -271,7 +271,9 @@ class Loader:
         store.callbacks = {each.callback_id: each for each in callbacks_}
         if needs.memories:
             connection.execute(self._new_memories, [{"new_agent": key} for key in sorted(needs.memories)])
-            store.memories = {row[0]: MemoryRow(*row) for row in rows(self._memories, needs.memories)}
+            store.memories = {
+                row[0]: counted_memories(connection, MemoryRow(*row)) for row in rows(self._memories, needs.memories)
+            }
         if needs.attempts:
             new = [{"new_attempt": each, "new_begun": begins} for each, begins in sorted(needs.attempts.items())]
             connection.execute(self._new_attempts, new)

@@ -43,7 +43,7 @@ def change_memories(store: WorkingSet, command: ChangeMemories) -> MemoriesStore
             version,
             before.size + len(change.text),
             command.at,
-            None if before.memories is None else before.memories + change.memories,
+            (before.memories or 0) + change.memories,
         )
     tenant = command.agent.tenant
     more = {

@@ -53,7 +53,7 @@ from owlclaw_ray.store.sql.schema import (
     schedules,
     tenants,
 )
-from owlclaw_ray.store.sql.working_set import EPOCH_AFTER_WAIT, RunRow, WorkingSet
+from owlclaw_ray.store.sql.working_set import EPOCH_AFTER_WAIT, MemoryRow, RunRow, WorkingSet
 
 _HEADING = re.compile(rb"^## ", re.MULTILINE)
 """Begins an entry of a memory document."""
@@ -224,6 +224,14 @@ def _number_of(connection: Connection, quota: str, asked: dict[str, str]) -> int
             return sum(map(bytes_of, kept.values()))
         return sum(memories_of(_counted(connection, agent, each)) for agent, each in kept.items())
     return int(connection.execute(_NUMBERS[quota], asked).scalar_one())
+
+
+def counted_memories(connection: Connection, row: MemoryRow) -> MemoryRow:
+    """Return the documents of an agent with the numbers of their memories, also of those that an older version wrote, which says none."""
+    documents = documents_of(row.documents)
+    if all(each.memories is not None for each in documents.values()):
+        return row
+    return replace(row, documents=msgspec.json.encode(_counted(connection, row.agent, documents)).decode())
 
 
 def _counted(

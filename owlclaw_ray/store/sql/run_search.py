@@ -52,7 +52,7 @@ _NEWEST = 500
 """How many runs that match all but the text are looked at."""
 _WORDS, _CANDIDATES = 60_000, 3_000
 """How many rows of the index of words are read, and of runs that it names."""
-_MOST_BUCKETS, _MOST_WORDS = 32, 8
+_MOST_BUCKETS, _MOST_WORDS, _MOST_ROUNDS = 32, 8, 64
 _FEW = 1_000
 _AT_ONCE = 500
 
@@ -72,6 +72,8 @@ def search_runs(connection: Connection, where: RunSearch) -> RunPage:
         seqs = connection.execute(_newest(where, interval, wanted)).scalars().all()
         return _page(connection, where, seqs)
     query = FocusQuery.of(where.text)
+    if not query.words and not query.pieces:
+        return RunPage(())
     newest = connection.execute(_newest(where, interval, _NEWEST)).scalars().all()
     found = list(_matching(connection, where, query, newest, wanted))
     if len(found) >= wanted or len(newest) < _NEWEST:
@@ -264,7 +266,7 @@ class _Named:
 
     def candidates(self) -> Iterator[Sequence[int]]:
         """Yield their numbers, descending, until all are found or too much was read."""
-        below, read, candidates, size = self._interval.below or 0, 0, 0, 1
+        below, read, candidates, size, rounds = self._interval.below or 0, 0, 0, 1, 0
         while below > self._interval.above + 1:
             highest = bucket_of(below - 1)
             lowest = max(bucket_of(self._interval.above + 1), highest - size + 1)
@@ -280,7 +282,8 @@ class _Named:
                     self.stopped_at = some[-1]
                     return
             below = first_of(lowest)
-            if read >= _WORDS and below > self._interval.above + 1:
+            rounds += 1
+            if (read >= _WORDS or rounds >= _MOST_ROUNDS) and below > self._interval.above + 1:
                 self.stopped_at = below
                 return
             size = min(_MOST_BUCKETS, size * 2) if counts.total() < _FEW else 1

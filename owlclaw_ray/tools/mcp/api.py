@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import CallProgress, ToolDefinition
-from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
+from owlclaw_ray.ids import TenantId
 
 
 class McpState(Enum):
@@ -103,14 +103,14 @@ class McpCall(Struct, frozen=True):
     """As the server calls it."""
     arguments: JsonObject
     seconds: float
+    tenant: TenantId
+    """Whose agent calls."""
     caller: int = 0
     """The process that waits for it: the call is cancelled when that ends. 0: the pool's own."""
     traceparent: str = ""
     """The call's span, which the server is told."""
     key: str = ""
     """By which others ask for the call's progress."""
-    tenant: TenantId = DEFAULT_TENANT
-    """Whose agent calls."""
 
 
 class McpServerAccess(Protocol):

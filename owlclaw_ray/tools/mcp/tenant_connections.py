@@ -13,6 +13,7 @@ from owlclaw_ray.domain.tool import CallProgress
 from owlclaw_ray.errors import NotFoundError, OwlClawError, RetryableError
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.clock import Clock, Timer
+from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.secrets.api import AskSecret
 from owlclaw_ray.tools.mcp.api import McpCall, McpProblem, McpTrouble
 from owlclaw_ray.tools.mcp.connection import Connection
@@ -85,12 +86,13 @@ class TenantConnections:
         for name in sorted({name for _, text in server.endpoint.secret_headers for name in names_in(text)}):
             needed = f"the MCP server {server.name} is called with the tenant's secret {name}"
             try:
-                async with asyncio.timeout(call.seconds):
+                async with deadline(self._clock, call.seconds):
                     value = await self._secret(call.tenant, name)
             except NotFoundError:
                 return McpProblem(McpTrouble.NO_SECRET, f"{needed}, and there is none of that name: nothing was sent.")
             except (RetryableError, TimeoutError) as error:
-                return McpProblem(McpTrouble.NOT_SENT, f"{needed}, and cannot have it now: {error}. Try again later.")
+                why = str(error) or f"no answer within {call.seconds:g} s"
+                return McpProblem(McpTrouble.NOT_SENT, f"{needed}, and cannot have it now: {why}. Try again later.")
             except OwlClawError as error:
                 return McpProblem(McpTrouble.NO_SECRET, f"{needed}, which cannot be read: {error}. Nothing was sent.")
             if not (value.isascii() and value.isprintable()):

@@ -56,3 +56,16 @@ async def test_they_are_counted_by_their_headings_when_the_quota_is_given_and_by
 
     assert (counted, more, refused) == (3, MemoriesStored(3), QuotaReached("memories", 4))
     assert await used(store, MEMORIES) == 4
+
+
+async def test_what_an_older_runtime_writes_under_the_quota_counts_once_from_the_next_change_on(store, tmp_path):
+    await one(store, tenant(Quotas(memories=4)))
+    await one(store, change(0, written(TEXT, memories=2), agent=CLERK))
+    forget_counts(tmp_path)
+
+    await one(store, change(1, written(TEXT + b"## mem_3\n\nthree\n\n---\n", memories=3), agent=CLERK))
+    whole = await used(store, MEMORIES)
+    forget_counts(tmp_path)
+    await one(store, change(2, appended(b"## mem_4\n\nfour\n\n---\n", memories=1), agent=CLERK))
+
+    assert (whole, await used(store, MEMORIES)) == (3, 4)

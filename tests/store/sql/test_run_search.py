@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import re
 from datetime import timedelta
+from importlib import import_module
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from sqlalchemy import event, insert, select
+from sqlalchemy import delete, event, insert, select
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.focus import FocusQuery
@@ -19,7 +20,7 @@ from owlclaw_ray.domain.trigger import BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT, RunId, TenantId
 from owlclaw_ray.store.commands import IdleHeartbeat
 from owlclaw_ray.store.queries import RunById
-from owlclaw_ray.store.run_search import RunSearch
+from owlclaw_ray.store.run_search import RunPage, RunSearch
 from owlclaw_ray.store.sql import focus_index, run_search
 from owlclaw_ray.store.sql.codec import agent_key, dump_trigger, to_micros
 from owlclaw_ray.store.sql.dialects import POSTGRESQL
@@ -42,7 +43,7 @@ def made():
         tenant = chance.choice((DEFAULT_TENANT, DEFAULT_TENANT, ACME))
         focus = " ".join(chance.choices(WORDS, k=chance.randrange(4)))
         kind = chance.choices([*TriggerKind], [8, 3, 1, 1, 1, 3, 1])[0]
-        at = NOW + timedelta(minutes=10 * seq, seconds=chance.randrange(-30, 30))
+        at = NOW + timedelta(seconds=20 * seq + chance.randrange(-55, 55))
         status = chance.choices(STATUSES, [1, 1, 1, 9, 3, 1, 1, 1, 1])[0]
         agent = AgentRef.parse(chance.choice(AGENTS), tenant)
         rows.append((seq, agent, Trigger(kind, None, focus), at, status))
@@ -102,7 +103,7 @@ async def all_pages(store, search):
         search = replace(search, before_seq=last.seq)
 
 
-MOMENTS = st.none() | st.integers(-5, 10 * COUNT + 60).map(lambda minutes: NOW + timedelta(minutes=minutes))
+MOMENTS = st.none() | st.integers(-300, 20 * COUNT + 300).map(lambda seconds: NOW + timedelta(seconds=seconds))
 NUMBERS = st.none() | st.integers(1, COUNT + 1)
 SEARCHES = st.builds(
     RunSearch,
@@ -239,3 +240,41 @@ async def test_each_filter_is_read_from_the_index_that_is_made_for_it(filled):
         assert not [plan for plan in plans if re.match(r"SCAN (runs|focus_terms)\b", plan)], plans
         if search.text is not None:
             assert any(re.match(r"SEARCH \w+ USING PRIMARY KEY \(tenant=\? AND term=\?", plan) for plan in plans), plans
+
+
+async def test_runs_that_an_older_version_accepted_are_named_by_the_migration_as_new_ones_are(store, monkeypatch):
+    migration = import_module("owlclaw_ray.store.sql.migrations.versions.0027_run_filters")
+    monkeypatch.setattr(migration, "_RUNS_AT_ONCE", 2)
+    named = select(focus_terms.c.tenant, focus_terms.c.term, focus_terms.c.seq)
+
+    def go_through(connection):
+        fill(connection)
+        known = {*connection.execute(named)}
+        connection.execute(delete(focus_terms))
+        migration._fill(connection)
+        return known, {*connection.execute(named)}
+
+    known, filled_in = await store._database.write(go_through)
+
+    assert len(known) > COUNT / 2
+    assert filled_in == known
+
+
+async def test_a_word_that_nobody_has_is_looked_for_in_as_many_pages_as_there_are_numbers_for(
+    small_bounds, store, monkeypatch
+):
+    monkeypatch.setattr(run_search, "_MOST_ROUNDS", 2)
+    monkeypatch.setattr(run_search, "_MOST_BUCKETS", 2)
+    await store._database.write(fill)
+    where = RunSearch(DEFAULT_TENANT, text="nonesuch", limit=50)
+
+    page = await store.read(where)
+    found, pages = await all_pages(store, where)
+
+    assert page.searched_to is not None
+    assert found == []
+    assert pages > 2
+
+
+async def test_text_without_a_letter_or_digit_is_found_nowhere_without_looking(filled):
+    assert await filled.read(RunSearch(DEFAULT_TENANT, text="!🦉")) == RunPage(())

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.secrets.api import no_secrets
 from owlclaw_ray.tools.mcp.api import McpCall, McpState
@@ -33,7 +34,7 @@ class Pool(McpPool):
     """A pool that tests can wait for."""
 
     async def ask(self, server, tool, arguments=None, seconds=10.0, caller=0):
-        return await self.call(McpCall(server, tool, arguments or {}, seconds, caller))
+        return await self.call(McpCall(server, tool, arguments or {}, seconds, DEFAULT_TENANT, caller))
 
     async def until(self, holds):
         """Return the catalog as soon as it is as it should be."""

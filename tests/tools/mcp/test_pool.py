@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from owlclaw_ray.domain.tool import CallProgress
+from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.mcp.api import McpCall, McpProblem, McpState, McpTrouble
 from owlclaw_ray.tools.mcp.options import Address, Command, McpServerOptions
@@ -44,7 +45,7 @@ async def test_a_server_is_told_the_span_of_the_call():
     span = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     async with pool_of(plain()) as pool:
         await pool.up("plain")
-        told = await pool.call(McpCall("plain", "told", {}, 10.0, traceparent=span))
+        told = await pool.call(McpCall("plain", "told", {}, 10.0, DEFAULT_TENANT, traceparent=span))
         untold = await pool.ask("plain", "told")
 
     assert json.loads(told["content"][0]["text"])["traceparent"] == span
@@ -54,7 +55,7 @@ async def test_a_server_is_told_the_span_of_the_call():
 async def test_what_a_server_says_of_a_call_s_progress_is_known_until_its_end(tmp_path):
     async with pool_of(DEMO) as pool:
         await pool.up("demo")
-        call = McpCall("demo", "count", {"log": str(tmp_path / "go")}, 60.0, key="key-1")
+        call = McpCall("demo", "count", {"log": str(tmp_path / "go")}, 60.0, DEFAULT_TENANT, key="key-1")
         counting = asyncio.create_task(pool.call(call))
         while not (said := await pool.progress(["key-1", "key-2"])):
             await asyncio.sleep(0.01)

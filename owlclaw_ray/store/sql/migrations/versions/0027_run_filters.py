@@ -68,7 +68,7 @@ def _fill(connection: sa.Connection) -> None:
         if not page:
             return
         after = page[-1].seq
-        rows = sorted(_terms(page))
+        rows = sorted({*_terms(page)})
         if not rows:
             continue
         if connection.dialect.name == "sqlite":
