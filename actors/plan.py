@@ -104,6 +104,8 @@ class RuntimePlan(Struct, frozen=True):
     """How callbacks are sent, with placeholders for the secrets; None: there are none."""
     webhook_days: float = 0.0
     """How long deliveries and callbacks are kept when they are over; 0: for ever."""
+    run_days: float = 0.0
+    """How long runs that are over are kept, with their journals; 0: for ever."""
     model_limits: tuple[ProviderLimits, ...] = ()
     """What models take as tools, before what is known of them."""
     context_windows: tuple[tuple[str, int], ...] = ()

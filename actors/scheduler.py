@@ -1,5 +1,5 @@
 """The Scheduler's actor: fires due schedules, makes those of heartbeats, sets runs going that wait for what is over, ends
-approvals that nobody decided, artifacts and webhooks that are too old, deletes tenants, and tells of runs' ends whom it may concern.
+approvals that nobody decided, artifacts, webhooks and runs that are too old, deletes tenants, and tells of runs' ends whom it may concern.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.placement.lease import RENEW_SECONDS
 from owlclaw_ray.policy.approval_expiry import ApprovalExpiry
+from owlclaw_ray.runs.expiry import RunExpiry
 from owlclaw_ray.runs.family import Family
 from owlclaw_ray.runtime.tenant_places import ArtifactPlace
 from owlclaw_ray.runtime.tenant_removal import TenantRemoval
@@ -100,6 +101,7 @@ class SchedulerActor(RemoteActor):
         removal = TenantRemoval(store, places, self._cancel, clock)
         artifacts = ArtifactExpiry(artifact_home(plan.worker, clock), store, _kept(plan.artifact_days), clock)
         webhooks = WebhookExpiry(store, _kept(plan.webhook_days), clock)
+        runs = RunExpiry(store, _kept(plan.run_days), clock)
         self._working: list[AlarmClock | Periodic | WorkerSupervisor | CallbackDelivery | ScheduleUpdates] = [
             *alarm_clock,
             news,
@@ -109,6 +111,7 @@ class SchedulerActor(RemoteActor):
             Periodic("deleting tenants", removal.tick, clock, _CHECK_INTERVAL),
             Periodic("removing old artifacts", artifacts.tick, clock, _HOUR),
             Periodic("removing old webhooks", webhooks.tick, clock, _HOUR),
+            Periodic("removing old runs", runs.tick, clock, _HOUR),
         ]
         self._callbacks = None if plan.callbacks is None else _callbacks(plan, plan.callbacks, store, clock)
         if self._callbacks is not None:

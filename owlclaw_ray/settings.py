@@ -344,6 +344,13 @@ class MemorySettings(Section):
         raise ValueError(f"is {embedder!r} (it must be {right})")
 
 
+class RunSettings(Section):
+    """Runs that are over."""
+
+    retention_days: Annotated[float, Field(ge=0, le=36_500)] = 0.0
+    """After so long they are removed with their journals; 0: never."""
+
+
 class ScheduleSettings(Section):
     """The embedded scheduler."""
 
@@ -463,6 +470,7 @@ class FileSettings(Section):
     mcp: McpSettings = Field(default_factory=McpSettings)
     models: ModelSettings = Field(default_factory=ModelSettings)
     memory: MemorySettings = Field(default_factory=MemorySettings)
+    runs: RunSettings = Field(default_factory=RunSettings)
     schedules: ScheduleSettings = Field(default_factory=ScheduleSettings)
     hatchet: HatchetSettings = Field(default_factory=HatchetSettings)
     webhooks: WebhookSettings = Field(default_factory=WebhookSettings)

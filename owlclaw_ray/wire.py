@@ -1047,12 +1047,14 @@ class Quotas(TypedDict):
 
 class Retention(TypedDict):
     """For how many days a tenant's things are kept; 0: for ever, null: as the settings of the runtime say. `artifact_days`: large results.
-    `webhook_days`: deliveries that came in and callbacks that went out. `memory_days`: what its agents remember.
+    `webhook_days`: deliveries that came in and callbacks that went out. `memory_days`: what its agents remember. `run_days`: runs that
+    are over, with their journals.
     """
 
     artifact_days: float | None
     webhook_days: float | None
     memory_days: float | None
+    run_days: float | None
 
 
 class TenantDeletion(TypedDict):
@@ -1131,7 +1133,7 @@ _QuotaChange: TypeAlias = Annotated[
 ]
 
 
-RetentionName: TypeAlias = Literal["artifact_days", "webhook_days", "memory_days"]
+RetentionName: TypeAlias = Literal["artifact_days", "webhook_days", "memory_days", "run_days"]
 RetentionChange: TypeAlias = dict[RetentionName, _Days | None]
 """What of the retention is to be another; null: as the settings of the runtime say."""
 _RetentionChange: TypeAlias = Annotated[

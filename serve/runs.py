@@ -107,7 +107,7 @@ class RunRoutes(Resource):
         ] = None,
     ) -> Response:
         """Return a page of runs, without their payloads; `next_before` leads to the next page. 404 if the run `before` is not there any
-        more, as idle heartbeats are not for long: begin again.
+        more, as old runs and idle heartbeats are not: begin again.
 
         A page may have fewer runs than `limit`, or none, and others behind it: `searched_to` says how far it looked.
         """

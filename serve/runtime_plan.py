@@ -83,6 +83,7 @@ def plan_of(settings: Settings, tracing: TracingOptions | None = None) -> Runtim
         sources=settings.webhook_sources,
         callbacks=settings.callback_options,
         webhook_days=settings.webhooks.retention_days,
+        run_days=settings.runs.retention_days,
         model_limits=tuple(each.limits() for each in models.limits),
         context_windows=tuple(models.context_windows.items()),
         prices=models.price_rules,

@@ -30,6 +30,11 @@ class CallbackStatus(Enum):
     DEAD = "dead"
     """It was tried as often as it may be, or the receiver wants no more. Somebody may have it sent again."""
 
+    @property
+    def settled(self) -> bool:
+        """Whether it is not to be sent, unless somebody asks for it."""
+        return self in {CallbackStatus.DELIVERED, CallbackStatus.DEAD}
+
 
 class Callback(Struct, frozen=True):
     """What is to be told to one address of the end of one run."""

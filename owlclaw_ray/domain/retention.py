@@ -18,6 +18,8 @@ class Kept(Enum):
     WEBHOOKS = "webhook_days"
     """Deliveries that came in, and callbacks that went out."""
     MEMORIES = "memory_days"
+    RUNS = "run_days"
+    """Runs that are over, with their journals."""
 
 
 class Retention(Struct, frozen=True, omit_defaults=True):
@@ -26,6 +28,7 @@ class Retention(Struct, frozen=True, omit_defaults=True):
     artifact_days: float | None = None
     webhook_days: float | None = None
     memory_days: float | None = None
+    run_days: float | None = None
 
     @property
     def given(self) -> dict[str, float]:

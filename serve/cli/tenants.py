@@ -36,13 +36,13 @@ RetentionOption = Annotated[
     list[str] | None,
     typer.Option(
         "--retention",
-        help="For how long it keeps things, as artifact_days=30, webhook_days=14 or memory_days=365; =0 for ever, =none as the runtime. "
+        help="For how long it keeps things, as artifact_days=30, webhook_days=14, memory_days=365 or run_days=90; =0 for ever, =none as the runtime. "
         "Several times for several.",
         metavar="NAME=DAYS",
     ),
 ]
 
-_KEPT = {"artifact_days": "artifacts", "webhook_days": "webhooks", "memory_days": "memories"}
+_KEPT = {"artifact_days": "artifacts", "webhook_days": "webhooks", "memory_days": "memories", "run_days": "runs"}
 
 
 def register(cli: typer.Typer) -> None:

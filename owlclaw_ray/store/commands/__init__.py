@@ -79,6 +79,7 @@ from owlclaw_ray.store.commands.nodes import (
     NodeMarked,
     NodeState,
 )
+from owlclaw_ray.store.commands.old_runs import ForgetEntries, ForgetRuns, RunsForgotten
 from owlclaw_ray.store.commands.runs import (
     ActivateAgent,
     AgentActivated,
@@ -174,6 +175,8 @@ Command: TypeAlias = (
     | ReceiveDelivery
     | ChangeCallback
     | ForgetWebhooks
+    | ForgetRuns
+    | ForgetEntries
     | HoldLease
     | ReleaseLease
     | ChangeMemories
@@ -254,6 +257,7 @@ Outcome: TypeAlias = (
     | CallbackStored
     | CallbackChanged
     | WebhooksForgotten
+    | RunsForgotten
     | MemoriesStored
     | MemoriesChanged
     | AttemptBegun
@@ -318,6 +322,8 @@ __all__ = [
     "FireSchedule",
     "ForgetArtifacts",
     "ForgetAttempts",
+    "ForgetEntries",
+    "ForgetRuns",
     "ForgetWebhooks",
     "HoldLease",
     "HoldNode",
@@ -374,6 +380,7 @@ __all__ = [
     "RunIsOver",
     "RunReleased",
     "RunWaiting",
+    "RunsForgotten",
     "ScheduleCancelled",
     "ScheduleChanged",
     "ScheduleClosed",

@@ -171,6 +171,7 @@ def _need_backfill(needs: RowNeeds, command: BackfillTick) -> None:
     needs.agent(command.agent)
     needs.schedules.add(command.tick.schedule_id)
     needs.firings.add(command.tick.firing_id)
+    needs.ticked.add(command.run.run_id)
     need_submission(needs, command.run)
 
 
@@ -184,7 +185,8 @@ def backfill_tick(
         return NoSuchSchedule()
     if schedule.status is ScheduleStatus.CANCELLED:
         return ScheduleClosed(schedule)
-    if command.run.run_id in store.runs or command.tick.firing_id in store.firings:
+    run_id = command.run.run_id
+    if run_id in store.runs or run_id in store.run_ticks or command.tick.firing_id in store.firings:
         return AlreadyFired()
     match _submitted(store, command.run):
         case RunAccepted() as accepted:

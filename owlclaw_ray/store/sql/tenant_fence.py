@@ -41,6 +41,8 @@ from owlclaw_ray.store.commands import (
     FireSchedule,
     ForgetArtifacts,
     ForgetAttempts,
+    ForgetEntries,
+    ForgetRuns,
     ForgetWebhooks,
     HoldLease,
     HoldNode,
@@ -120,7 +122,17 @@ TENANTS_OF: Mapping[type, Callable[[Any], Iterable[TenantId]]] = {
         _of_agent,
     ),
     **dict.fromkeys(
-        (CancelRun, DecideApproval, ExpireApproval, PutSecret, ReplaceCiphertext, DeleteSecret), _of_tenant
+        (
+            CancelRun,
+            DecideApproval,
+            ExpireApproval,
+            PutSecret,
+            ReplaceCiphertext,
+            DeleteSecret,
+            ForgetRuns,
+            ForgetEntries,
+        ),
+        _of_tenant,
     ),
     CreateSchedule: lambda command: (command.schedule.agent.tenant,),
     FireSchedule: _of_run,

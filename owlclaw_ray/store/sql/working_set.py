@@ -230,6 +230,13 @@ class RowChange(IntEnum):
     REMOVED_RUN = auto()
     REMOVED_JOURNAL = auto()
     """Runs whose journals are given up."""
+    REMOVED_ENTRIES = auto()
+    """Runs, each with the number of the entry up to which its journal is removed."""
+    REMOVED_APPROVALS = auto()
+    """Runs whose approvals are removed."""
+    REMOVED_TERM = auto()
+    EXPIRED_KEYS = auto()
+    """The moment before which Idempotency-Keys expired that may be removed."""
     REMOVED_AGENT = auto()
     """Agents that were registered for the batch, and that it made no use of."""
     APPROVAL = auto()

@@ -45,6 +45,7 @@ from owlclaw_ray.store.sql.schema import (
     cluster_lease,
     cluster_nodes,
     export_positions,
+    focus_terms,
     idempotency_keys,
     journal,
     ledger,
@@ -215,6 +216,11 @@ class Writer:
                 callbacks.c.run_id == bindparam("key", type_=NAME), callbacks.c.status == literal_column("'waiting'")
             )
         )
+        beginning = delete(journal).where(
+            journal.c.run_id == bindparam("key", type_=NAME),
+            journal.c.seq <= bindparam("up_to", type_=journal.c.seq.type),
+        )
+        term = delete(focus_terms).where(*(each == bindparam(each.name, type_=each.type) for each in focus_terms.c))
         replaced = delete(memory_parts).where(
             memory_parts.c.agent == bindparam("owner", type_=NAME),
             memory_parts.c.document == bindparam("name", type_=NAME),
@@ -285,6 +291,9 @@ class Writer:
             (RowChange.REMOVED_AGENT, removing(agents.c.agent), None),
             (RowChange.REMOVED_RUN, removing(runs.c.run_id), None),
             (RowChange.REMOVED_JOURNAL, removing(journal.c.run_id), None),
+            (RowChange.REMOVED_ENTRIES, RowsStatement(beginning, ("key", "up_to"), engine_dialect), None),
+            (RowChange.REMOVED_APPROVALS, removing(approvals.c.run_id), None),
+            (RowChange.REMOVED_TERM, RowsStatement(term, ("tenant", "term", "seq"), engine_dialect), None),
             (RowChange.APPROVAL, replacing(approvals, APPROVALS.names), APPROVALS.row),
             (
                 RowChange.TASK,
@@ -388,6 +397,8 @@ class Writer:
         if changes[RowChange.KEY] and self._keys_since_sweep >= _SWEEP_EVERY and changes[RowChange.NEW_RUN]:
             self._keys_since_sweep = 0
             connection.execute(self._sweep, {"now": min(run.created_at for run in changes[RowChange.NEW_RUN].values())})
+        for expired in changes[RowChange.EXPIRED_KEYS].values():
+            connection.execute(self._sweep, {"now": expired})
         self._reservations_since_sweep += len(changes[RowChange.RESERVATION]) + len(changes[RowChange.ACCOUNT])
         if changes[RowChange.ACCOUNT] and self._reservations_since_sweep >= _SWEEP_EVERY and store.reserved_at:
             self._reservations_since_sweep = 0
