@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from owlclaw_ray.errors import Problem, RetryableError
+from owlclaw_ray.errors import NotFoundError, Problem, RetryableError
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.runtime.api import Runtime
 from owlclaw_ray.store.followers import RunFollower
@@ -45,7 +45,8 @@ class EventStream(Response):
     """The run's events after `after` as they are committed, then `event: end`, with comments between them.
 
     An unknown run, an unavailable store and too many streams are answered with problems, as for any request. When the store
-    fails later, the stream ends without `end`: the client reconnects with Last-Event-ID and misses nothing. `form` writes the events.
+    fails later, the stream ends without `end`: the client reconnects with Last-Event-ID and misses nothing. So it does if the run is removed
+    before it was read to its end; then there is no such run. `form` writes the events.
     """
 
     def __init__(
@@ -105,6 +106,8 @@ async def _stream_entries(
         except RetryableError as error:
             interrupted = b": interrupted: %s\n\n" % str(error).replace("\n", " ").encode()
             await send({"type": "http.response.body", "body": interrupted, "more_body": True})
+            return
+        except NotFoundError:
             return
 
 

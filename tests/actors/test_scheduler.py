@@ -15,6 +15,7 @@ from owlclaw_ray.domain.artifact import TEXT, Artifact
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.store.queries import NextDueTime
+from owlclaw_ray.runs.expiry import RunExpiry
 from owlclaw_ray.tools.artifact_home import ArtifactExpiry
 from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.webhooks.expiry import WebhookExpiry
@@ -62,8 +63,8 @@ def scheduler(tmp_path, monkeypatch):
     monkeypatch.setattr("actors.scheduler.KeeperClient", NothingDue)
     monkeypatch.setattr("actors.scheduler.Keepers", NoKeepers)
 
-    def make(days, callbacks=None, webhook_days=0.0):
-        return SchedulerActor(plan_in(tmp_path, artifact_days=days, callbacks=callbacks, webhook_days=webhook_days))
+    def make(days, callbacks=None, **more):
+        return SchedulerActor(plan_in(tmp_path, artifact_days=days, callbacks=callbacks, **more))
 
     return make
 
@@ -77,10 +78,10 @@ async def test_it_removes_artifacts_that_are_over_their_days(folder, scheduler):
     assert [each.artifact_id for each in folder.listing(AGENT, 9)] == [NEW.artifact_id]
 
 
-async def test_webhooks_and_artifacts_are_looked_at_without_days_too_for_tenants_that_have_their_own(
+async def test_webhooks_artifacts_and_runs_are_looked_at_without_days_too_for_tenants_that_have_their_own(
     scheduler, monkeypatch
 ):
-    looked = {WebhookExpiry: [], ArtifactExpiry: []}
+    looked = {WebhookExpiry: [], ArtifactExpiry: [], RunExpiry: []}
     for kind, found in looked.items():
 
         async def tick(self, found=found):
@@ -89,12 +90,12 @@ async def test_webhooks_and_artifacts_are_looked_at_without_days_too_for_tenants
 
         monkeypatch.setattr(kind, "tick", tick)
     for days in (0.0, 7.0):
-        actor = scheduler(days, webhook_days=days)
+        actor = scheduler(days, webhook_days=days, run_days=days)
         while not all(looked.values()):
             await asyncio.sleep(0.001)
         await actor.stop()
 
-        assert [*looked.values()] == 2 * [[timedelta(days=days) if days else None]]
+        assert [*looked.values()] == 3 * [[timedelta(days=days) if days else None]]
         for found in looked.values():
             found.clear()
 

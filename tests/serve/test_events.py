@@ -106,6 +106,24 @@ async def test_a_stream_that_the_store_interrupts_closes_without_end(
     assert "event: end" not in response.text
 
 
+async def test_a_stream_of_a_run_that_is_removed_meanwhile_ends_and_there_is_none_to_go_on_with(
+    http: httpx.AsyncClient, runtime: MemoryRuntime, monkeypatch: pytest.MonkeyPatch
+):
+    run_id = await submit(http, "patient")
+    entry = JournalEntry(1, EntryKind.RUN_QUEUED, datetime(2026, 11, 3, tzinfo=UTC))
+    answers = [RunProgress((entry,), RunStatus.COMPLETED, more=True)]
+
+    async def watched(_position: object) -> RunProgress | None:
+        return answers.pop() if answers else None
+
+    monkeypatch.setattr(runtime, "_watched", watched)
+    response = await http.get(f"/v1/runs/{run_id}/events")
+    again = await http.get(f"/v1/runs/{run_id}/events", headers={"Last-Event-ID": "1"})
+
+    assert (response.status_code, [event["event"] for event in frames(response.text)]) == (200, ["run_queued"])
+    assert (again.status_code, again.json()["type"].rpartition("/")[2]) == (404, "not-found")
+
+
 async def test_a_stream_of_a_run_that_there_is_not_is_a_problem(http: httpx.AsyncClient):
     response = await http.get("/v1/runs/run_none/events")
 

@@ -105,14 +105,16 @@ def test_a_retention_is_given_changed_shown_and_taken_back(suspended: Run):
     made = suspended("tenants", "create", "brief", "--retention", "artifact_days=1", "--retention", "webhook_days=14.5")
     assert made.exit_code == 0, made.output
     suspended("tenants", "update", "brief", "--retention", "artifact_days=none", "--retention", "memory_days=0")
+    suspended("tenants", "update", "brief", "--retention", "run_days=90")
 
     shown = suspended("tenants", "show", "brief")
     lines = [" ".join(line.split()) for line in shown.output.splitlines()]
-    assert lines[-3:] == ["KEEPS FOR", "webhooks 14.5 days", "memories ever"]
+    assert lines[-4:] == ["KEEPS FOR", "webhooks 14.5 days", "memories ever", "runs 90 days"]
     assert json.loads(suspended("tenants", "show", "brief", "--json").output)["retention"] == {
         "artifact_days": None,
         "webhook_days": 14.5,
         "memory_days": 0.0,
+        "run_days": 90.0,
     }
 
 

@@ -17,12 +17,14 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.callback import callback_id_of
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import Chain, LedgerKind, NotedHead
+from owlclaw_ray.domain.lineage import ChildRole, Lineage
 from owlclaw_ray.domain.tenant import Tenant
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.usage import Grain, RunCounts, ToolCounts, UsageBy, floored
 from owlclaw_ray.ids import ApprovalId, ArtifactId, KeyId, TaskId, TenantId
 from owlclaw_ray.store import artifacts as artifact_queries
 from owlclaw_ray.store import queries as q
-from owlclaw_ray.store import run_ends, secrets, tenant_rows, usage
+from owlclaw_ray.store import old_runs, run_ends, secrets, tenant_rows, usage
 from owlclaw_ray.store.commands import (
     AppendLedger,
     AwaitApprovals,
@@ -151,6 +153,11 @@ def reading(tenant):
 def expiring(tenant):
     """Queries about one tenant that find something when what is told and heard is settled."""
     return [q.OldCallbacks(tenant, LATER), q.OldDeliveries(tenant, LATER)]
+
+
+def aged(tenant):
+    """Queries about one tenant that find something when runs of it ended long ago."""
+    return [old_runs.ParentsOfOpenRuns(tenant), old_runs.OldRuns(tenant, LATER)]
 
 
 async def fill(store, tenant):
@@ -330,6 +337,24 @@ async def test_what_is_too_old_is_looked_for_in_one_tenant(store):
             assert await store.read(mine) == expected
 
 
+async def test_old_runs_are_looked_for_in_one_tenant(store):
+    for tenant in (MINE, THEIRS):
+        agent = AgentRef.parse("trader:old", tenant)
+        lineage = Lineage(f"run_{name_of(tenant)}", f"run_{name_of(tenant)}", agent.agent_id, 1, ChildRole.WORKER)
+        started = Trigger(TriggerKind.AGENT, lineage=lineage)
+        for name in ("old", "new"):
+            await store.apply([replace(submission(f"{name}_{name_of(tenant)}", agent), trigger=started)])
+    await execute(store, f"UPDATE runs SET status = 'completed', finished_at = {to_micros(NOW)} WHERE run_id LIKE 'old%'")
+    await execute(store, "UPDATE runs SET status = 'completed' WHERE run_id LIKE 'run%'")
+    for mine, theirs in zip(aged(MINE), aged(THEIRS), strict=True):
+        expected = await store.read(mine)
+        assert tenant_of(mine) == MINE
+        assert len(expected.runs if isinstance(expected, old_runs.OldRunPage) else expected) == 1
+        assert await store.read(theirs) != expected
+        with without_conditions(store):
+            assert await store.read(mine) == expected
+
+
 async def unguarded(store, query):
     try:
         return await store._database.read(answers.answer, query)
@@ -353,7 +378,7 @@ def test_every_query_is_about_one_tenant_or_known_to_be_about_all():
             yield each
             yield from below(each)
 
-    about_one = {type(query) for query in (*reading(MINE), *expiring(MINE))}
+    about_one = {type(query) for query in (*reading(MINE), *expiring(MINE), *aged(MINE))}
     assert about_one.isdisjoint(OVER_ALL)
     assert {each for each in below(q.Query) if each.__module__.startswith("owlclaw_ray.")} == about_one | OVER_ALL
 
