@@ -45,8 +45,8 @@ class EventStream(Response):
     """The run's events after `after` as they are committed, then `event: end`, with comments between them.
 
     An unknown run, an unavailable store and too many streams are answered with problems, as for any request. When the store
-    fails later, the stream ends without `end`: the client reconnects with Last-Event-ID and misses nothing. So it does if the run is removed
-    before it was read to its end; then there is no such run. `form` writes the events.
+    fails later, the stream ends without `end`: the client reconnects with Last-Event-ID and misses nothing. So it does if the run
+    is removed before it was read to its end: there is no such run then. `form` writes the events.
     """
 
     def __init__(

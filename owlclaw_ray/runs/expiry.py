@@ -12,8 +12,8 @@ from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runs.submissions import IDEMPOTENCY_WINDOW
 from owlclaw_ray.store.api import Store
-from owlclaw_ray.store.commands import ForgetEntries, ForgetRuns, RunsForgotten
-from owlclaw_ray.store.old_runs import OldRun, OldRuns, ParentsOfOpenRuns
+from owlclaw_ray.store.commands import ForgetEntries, ForgetRuns, OldRun, RunsForgotten
+from owlclaw_ray.store.old_runs import OldRuns, ParentsOfOpenRuns
 from owlclaw_ray.store.retention import limits_of_age
 
 _CLOCKS_DIFFER = timedelta(hours=1)

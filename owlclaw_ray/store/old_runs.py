@@ -7,20 +7,9 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from owlclaw_ray.ids import CallbackId, RunId, TenantId
+from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.store.commands import OldRun
 from owlclaw_ray.store.queries import Query
-
-
-class OldRun(Struct, frozen=True):
-    """A run that may be removed, and what goes with it."""
-
-    run_id: RunId
-    seq: int
-    entries: int = 0
-    """How many journal entries it has, about."""
-    callbacks: tuple[CallbackId, ...] = ()
-    terms: tuple[int, ...] = ()
-    """Of its focus, in the index of words."""
 
 
 class OldRunPage(Struct, frozen=True):

@@ -36,8 +36,8 @@ RetentionOption = Annotated[
     list[str] | None,
     typer.Option(
         "--retention",
-        help="For how long it keeps things, as artifact_days=30, webhook_days=14, memory_days=365 or run_days=90; =0 for ever, =none as the runtime. "
-        "Several times for several.",
+        help="For how long it keeps things, as artifact_days=30, webhook_days=14, memory_days=365 or run_days=90; =0 for ever, "
+        "=none as the runtime. Several times for several.",
         metavar="NAME=DAYS",
     ),
 ]

@@ -14,8 +14,8 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.artifact import TEXT, Artifact
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.kernel.retry import RetryPolicy
-from owlclaw_ray.store.queries import NextDueTime
 from owlclaw_ray.runs.expiry import RunExpiry
+from owlclaw_ray.store.queries import NextDueTime
 from owlclaw_ray.tools.artifact_home import ArtifactExpiry
 from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.webhooks.expiry import WebhookExpiry

@@ -121,7 +121,7 @@ async def test_a_stream_of_a_run_that_is_removed_meanwhile_ends_and_there_is_non
     again = await http.get(f"/v1/runs/{run_id}/events", headers={"Last-Event-ID": "1"})
 
     assert (response.status_code, [event["event"] for event in frames(response.text)]) == (200, ["run_queued"])
-    assert (again.status_code, again.json()["type"].rpartition("/")[2]) == (404, "not-found")
+    assert (again.status_code, again.json()["id"]) == (404, run_id)
 
 
 async def test_a_stream_of_a_run_that_there_is_not_is_a_problem(http: httpx.AsyncClient):

@@ -177,7 +177,9 @@ async def test_a_tenant_has_a_retention_of_its_own_and_what_is_left_out_of_a_cha
     asked = {"tenant": "acme", "retention": {"artifact_days": 30, "webhook_days": 0, "run_days": 90}}
     made = await http.post("/v1/tenants", json=asked, headers=admin)
     changed = await http.patch(
-        "/v1/tenants/acme", json={"retention": {"artifact_days": None, "memory_days": 0.5, "run_days": None}}, headers=admin
+        "/v1/tenants/acme",
+        json={"retention": {"artifact_days": None, "memory_days": 0.5, "run_days": None}},
+        headers=admin,
     )
     shown = await http.get("/v1/tenants/acme", headers=admin)
 
@@ -190,7 +192,8 @@ async def test_a_tenant_has_a_retention_of_its_own_and_what_is_left_out_of_a_cha
 
 
 @pytest.mark.parametrize(
-    "retention", [{"artifact_days": -1}, {"webhook_days": 36_501}, {"ledger_days": 1}, {"run_days": -1}, {"memory_days": "1"}]
+    "retention",
+    [{"artifact_days": -1}, {"webhook_days": 36_501}, {"ledger_days": 1}, {"run_days": -1}, {"memory_days": "1"}],
 )
 async def test_a_retention_that_cannot_be_is_refused(http, admin, retention):
     refused = await http.post("/v1/tenants", json={"tenant": "acme", "retention": retention}, headers=admin)

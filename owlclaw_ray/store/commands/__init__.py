@@ -79,7 +79,7 @@ from owlclaw_ray.store.commands.nodes import (
     NodeMarked,
     NodeState,
 )
-from owlclaw_ray.store.commands.old_runs import ForgetEntries, ForgetRuns, RunsForgotten
+from owlclaw_ray.store.commands.old_runs import ForgetEntries, ForgetRuns, OldRun, RunsForgotten
 from owlclaw_ray.store.commands.runs import (
     ActivateAgent,
     AgentActivated,
@@ -353,6 +353,7 @@ __all__ = [
     "NoteKeyUse",
     "NothingQueued",
     "OldArtifact",
+    "OldRun",
     "OnStandby",
     "Outcome",
     "PauseSchedule",

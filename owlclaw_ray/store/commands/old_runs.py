@@ -6,8 +6,19 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from owlclaw_ray.ids import RunId, TenantId
-from owlclaw_ray.store.old_runs import OldRun
+from owlclaw_ray.ids import CallbackId, RunId, TenantId
+
+
+class OldRun(Struct, frozen=True):
+    """A run that may be removed, and what goes with it."""
+
+    run_id: RunId
+    seq: int
+    entries: int = 0
+    """How many journal entries it has, about."""
+    callbacks: tuple[CallbackId, ...] = ()
+    terms: tuple[int, ...] = ()
+    """Of its focus, in the index of words."""
 
 
 class ForgetRuns(Struct, frozen=True):

@@ -13,8 +13,8 @@ from sqlalchemy import Connection, exists, func, select
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.ids import CallbackId, RunId
-from owlclaw_ray.store.commands import ForgetEntries, ForgetRuns, RunsForgotten
-from owlclaw_ray.store.old_runs import OldRun, OldRunPage, OldRuns, ParentsOfOpenRuns
+from owlclaw_ray.store.commands import ForgetEntries, ForgetRuns, OldRun, RunsForgotten
+from owlclaw_ray.store.old_runs import OldRunPage, OldRuns, ParentsOfOpenRuns
 from owlclaw_ray.store.sql.codec import load, to_micros
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.dialects import DIALECTS, Dialect, dialect_of
