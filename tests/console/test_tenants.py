@@ -105,7 +105,6 @@ def test_schedules_webhooks_callbacks_records_and_keys_of_another_tenant_are_nob
         ("webhooks/callbacks", callback),
         ("keys", f"/console/keys/{key}/"),
         ("ledger", "cashier"),
-        ("usage", "cashier"),
     ):
         assert what in page_of(ours, path), path
         assert what not in page_of(theirs, path), path
@@ -127,8 +126,8 @@ def test_lists_are_of_the_own_tenant_alone(stranger):
 
 
 def test_a_run_of_the_real_engine_is_shown_with_what_was_withheld_and_said(stranger):
-    _, theirs = stranger
-    page = "/console/agents/assistant"
+    ours, theirs = stranger
+    page = "/console/agents/assistant:guest"
 
     sent = theirs.post(
         f"{page}/triggers", data={"token": token_of(theirs, page), "focus": "look", "payload": '{"n": 1}'}
@@ -142,3 +141,5 @@ def test_a_run_of_the_real_engine_is_shown_with_what_was_withheld_and_said(stran
     assert ">done<" in shown
     assert "Finished" in shown
     assert run_page.rpartition("/")[2] in theirs.get("/console/runs").text
+    assert "assistant:guest" in page_of(theirs, "usage")
+    assert "assistant:guest" not in page_of(ours, "usage")
