@@ -151,6 +151,34 @@ def fleet(tmp_path: Path, postgres_url: str, cluster: Cluster) -> Iterator[Fleet
     made.down()
 
 
+MAKE_PARTS = """
+import ray
+from actors.remote import make
+
+class Part:
+    async def node(self):
+        return ray.get_runtime_context().get_node_id()
+
+ray.init(address="{address}", log_to_driver=False)
+nodes = [each["NodeID"] for each in ray.nodes() if each["Alive"]] * 2
+parts = [make(Part, node_id=node, movable=True) for node in nodes]
+for wanted, node in zip(nodes, ray.get([each.node.remote() for each in parts])):
+    print(wanted, node)
+"""
+
+
+@pytest.mark.timeout(400)
+def test_a_part_that_may_move_begins_on_the_node_that_it_is_made_for(cluster):
+    program = MAKE_PARTS.format(address=cluster.address)
+
+    made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=250, check=False)
+
+    assert made.returncode == 0, made.stderr
+    pairs = [line.split() for line in made.stdout.splitlines()]
+    assert len(pairs) == 6
+    assert all(where == wanted for wanted, where in pairs), pairs
+
+
 @pytest.mark.long
 def test_a_node_is_drained_in_the_middle_of_many_runs_which_go_on_elsewhere_once_and_repeat_nothing(fleet):
     fleet.up()
