@@ -1,11 +1,12 @@
 // A run's page: a part of its picture is looked at by drawing over it, the picture shows which entries are in sight, and each entry is
 // there as a command. The page is whole without this file.
 
-/** The entries that are in sight: the numbers of the first and the last one. */
+/** The entries that are in sight, below the tabs that stay above them: the numbers of the first and the last one. */
 function inSight() {
+  const top = document.querySelector(".tabs").getBoundingClientRect().bottom;
   const seen = [...document.querySelectorAll("#entries > .entry")].filter((each) => {
-    const { top, bottom } = each.getBoundingClientRect();
-    return bottom > 0 && top < innerHeight;
+    const place = each.getBoundingClientRect();
+    return place.bottom > top && place.top < innerHeight;
   });
   const number = (each) => Number(each?.id.slice(1));
   return [number(seen[0]), number(seen.at(-1))];
