@@ -3,45 +3,66 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from msgspec import Struct
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
 from console.charts import cost_chart, last, runs_chart
-from console.jinja import segment
 from console.pages import FRAGMENT, Pages, page, see
+from console.prompt import BarSegment, segments
 from console.runs import begun
-from console.text import visible
 from console.visits import SentForm, read_form
 from owlclaw_ray import wire
-from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
+from owlclaw_ray.domain.artifact import StoredArtifact
 from owlclaw_ray.domain.budget import NANO
+from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.domain.memory import Memory
+from owlclaw_ray.domain.memory import MemoryStats
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.usage import Grain, RunBucket, UsageBy
-from owlclaw_ray.errors import DefinitionError, MemoryChangedError, NotFoundError, Problem, UnknownAgentError
-from owlclaw_ray.ids import MemoryId
+from owlclaw_ray.errors import DefinitionError, Problem, UnknownAgentError
+from owlclaw_ray.ids import ArtifactId
+from owlclaw_ray.runs.prompt_view import next_prompt
 from owlclaw_ray.runtime.api import AgentView, Runtime
 from owlclaw_ray.store.queries import RunFilter, ScheduleFilter
 from owlclaw_ray.store.usage import RunUsage
+from serve.agents import artifact_response
 from serve.errors import InvalidRequestError, MalformedJsonError
-from serve.parameters import actor_of, agent_of, principal_of, tenant_of
+from serve.parameters import agent_of, principal_of, tenant_of
 from serve.request_bodies import checked, read_json
 from serve.trigger_request import request_of, trigger_of
 
 PAGE = 100
 _RECENT = 10
 _DAYS = 30
-_MEMORIES = 50
-_FOUND = 20
-_LONGEST_QUERY = 1_000
+_ARTIFACTS = 20
+_LOOKED_AT = 3
+"""How many of its last runs are asked for a prompt: some end without one."""
+_FIRST_ENTRIES = 12
+"""Of a run: its prompt and the first reply are among them."""
+
+
+class NextPrompt(Struct, frozen=True):
+    """What would fill an agent's next prompt."""
+
+    bar: Sequence[BarSegment]
+    counted: int
+    """How many tokens the model counted in the first prompt of its last run."""
+    known_tools: bool
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """How many tokens are known, and how many there may be besides."""
+        parts = [each.part for each in self.bar]
+        known = sum(each.tokens for each in parts if not each.bound)
+        return known, sum(each.tokens for each in parts) - known
 
 
 class AgentPages(Pages):
@@ -108,11 +129,18 @@ class AgentPages(Pages):
                 skills = await self._runtime.skills(ref)
             except DefinitionError as error:
                 view = replace(view, problem=str(error))
+        stats = await self._runtime.memory.stats(ref) if principal.may("memories:read") else None
+        whole = FRAGMENT not in request.query_params
+        definition = await self._runtime.definition(ref) if whole and not view.problem else None
         return await self.shown(
             request,
             "agent.html",
             "live",
             view=view,
+            definition=definition,
+            filled=None if definition is None else await self._next_prompt(definition, view, runs, stats),
+            budgets=() if definition is None else await self._runtime.budgets(ref),
+            artifacts=await self._artifacts(request, ref) if whole else (),
             agent=ref.agent_id,
             record=view.record,
             runs=runs,
@@ -122,8 +150,46 @@ class AgentPages(Pages):
             ],
             schedules=schedules,
             skills=skills,
-            stats=await self._runtime.memory.stats(ref) if principal.may("memories:read") else None,
+            stats=stats,
         )
+
+    async def _next_prompt(
+        self, definition: AgentDefinition, view: AgentView, runs: Sequence[Run], stats: MemoryStats | None
+    ) -> NextPrompt:
+        """Return what would fill the agent's next prompt, as far as it is known: its tools are those of its last run."""
+        built, counted, tools = None, 0, ""
+        for run in runs[:_LOOKED_AT]:
+            entries = await self._runtime.journal(run.agent.tenant, run.run_id, _FIRST_ENTRIES + 1, _FIRST_ENTRIES)
+            found = {each.kind: each.data for each in reversed(entries)}
+            built = found.get(EntryKind.PROMPT_BUILT)
+            if built is not None:
+                tools = (await self._runtime.prompt_texts(run.agent.tenant, run.run_id)).get(built["tools"], "")
+                counted = (found.get(EntryKind.MODEL_REPLIED, {}).get("usage") or {}).get("prompt_tokens", 0)
+                break
+        parts = next_prompt(
+            definition,
+            view.record.state.recent_outcomes if view.record else (),
+            tools=tools,
+            visible=built["visible"] if built else (),
+            remembers=stats is None or stats.active > 0,
+            now=self._now(),
+        )
+        return NextPrompt(segments(parts), counted, known_tools=bool(tools))
+
+    async def _artifacts(self, request: Request, ref: AgentRef) -> Sequence[StoredArtifact]:
+        if not principal_of(request).may("runs:read"):
+            return ()
+        try:
+            return await self._runtime.artifacts(ref, _ARTIFACTS)
+        except UnknownAgentError:
+            return ()
+
+    @page("GET /console/agents/{agent}/artifacts/{artifact_id}", "runs:read")
+    async def console_artifact(self, request: Request) -> Response:
+        """Return an artifact, as a download."""
+        ref = agent_of(request, request.path_params["agent"])
+        artifact_id = ArtifactId(request.path_params["artifact_id"].replace("\0", ""))
+        return await artifact_response(await self._runtime.artifact(ref, artifact_id))
 
     @page("POST /console/agents/{agent}/triggers", "runs:write")
     async def console_trigger(self, request: Request) -> Response:
@@ -146,77 +212,6 @@ class AgentPages(Pages):
         accepted = await begun(self._runtime, request_of(request, ref, trigger, admission, key))
         return see(f"/runs/{accepted.run_id}")
 
-    @page("GET /console/agents/{agent}/memories", "memories:read", "after", "archived", "q")
-    async def console_memories(self, request: Request) -> Response:
-        """Show what the agent remembers, newest first, or what a query finds, best first."""
-        ref, asked = agent_of(request, request.path_params["agent"]), request.query_params
-        archived, wanted = asked.get("archived") == "yes", asked.get("q", "").strip()[:_LONGEST_QUERY].replace("\0", "")
-        memories: Sequence[Memory]
-        following, degraded = None, ""
-        if wanted:
-            found = await self._runtime.memory.search(ref, wanted, _FOUND, archived=archived)
-            memories, degraded = [each.memory for each in found.memories], found.reason if found.degraded else ""
-        else:
-            everything = (await self._runtime.memory.memories(ref, archived=archived))[::-1]
-            begin = _place_of(everything, asked.get("after", ""))
-            memories = everything[begin : begin + _MEMORIES]
-            following = memories[-1].memory_id if begin + _MEMORIES < len(everything) else None
-        return await self.shown(
-            request,
-            "memories.html",
-            agent=ref.agent_id,
-            memories=memories,
-            archived=archived,
-            wanted=wanted,
-            degraded=degraded,
-            following=following,
-            seen=seen,
-        )
-
-    @page("POST /console/agents/{agent}/memories", "memories:write")
-    async def console_remember(self, request: Request) -> Response:
-        """Have the agent remember something."""
-        form, ref = await read_form(request), agent_of(request, request.path_params["agent"])
-        new = checked({"content": form.text("content").strip(), "tags": _tags(form)}, wire.MemoryRequest)
-        await self._runtime.memory.remember(
-            ref,
-            new["content"],
-            tuple(dict.fromkeys(new.get("tags", ()))),
-            by=actor_of(request, ""),
-            idempotency_key=form.text("once")[:255] or None,
-        )
-        return see(f"/agents/{segment(ref.agent_id)}/memories")
-
-    @page("POST /console/agents/{agent}/memories/{memory_id}", "memories:write")
-    async def console_edit_memory(self, request: Request) -> Response:
-        """Change a memory, if it is still what the page showed."""
-        form, ref = await read_form(request), agent_of(request, request.path_params["agent"])
-        memory = await self._runtime.memory.memory(ref, MemoryId(request.path_params["memory_id"]))
-        if form.text("seen") != seen(memory):
-            raise MemoryChangedError(memory.memory_id, ["content"])
-        asked: JsonObject = {"tags": _tags(form)}
-        if form.text("content").strip() != visible(memory.content).strip():
-            asked["content"] = form.text("content").strip()
-        change = checked(asked, wire.MemoryChange)
-        await self._runtime.memory.edit(
-            ref,
-            memory.memory_id,
-            change.get("content"),
-            tuple(dict.fromkeys(change["tags"])),
-            old_content=memory.content,
-            by=actor_of(request, ""),
-        )
-        return see(f"/agents/{segment(ref.agent_id)}/memories#{memory.memory_id}")
-
-    @page("POST /console/agents/{agent}/memories/{memory_id}/archive", "memories:write")
-    async def console_archive_memory(self, request: Request) -> Response:
-        """Move a memory to the archive."""
-        await read_form(request)
-        ref, memory_id = agent_of(request, request.path_params["agent"]), MemoryId(request.path_params["memory_id"])
-        if not await self._runtime.memory.archive(ref, (memory_id,), by=actor_of(request, "")):
-            raise NotFoundError("memory", memory_id)
-        return see(f"/agents/{segment(ref.agent_id)}/memories")
-
 
 async def view_of(runtime: Runtime, agent: AgentRef) -> AgentView:
     """Return an agent that has run, be its definition gone."""
@@ -226,11 +221,6 @@ async def view_of(runtime: Runtime, agent: AgentRef) -> AgentView:
         return AgentView(agent, None, model="", scripted=False, isolation="", warnings=(), problem=str(error))
 
 
-def seen(memory: Memory) -> str:
-    """Return what tells whether a memory is still what a page showed."""
-    return hashlib.sha256(memory.content.encode()).hexdigest()
-
-
 def _payload(text: str) -> JsonValue:
     """Return the JSON that somebody typed; raises InvalidRequestError."""
     try:
@@ -238,16 +228,3 @@ def _payload(text: str) -> JsonValue:
     except MalformedJsonError as error:
         fix = 'write JSON, such as {"symbol": "600519"}; a text needs quotation marks'
         raise InvalidRequestError([Problem("payload", str(error), fix)]) from None
-
-
-def _tags(form: SentForm) -> list[str]:
-    return [each for tag in form.text("tags").split(",") if (each := tag.strip())]
-
-
-def _place_of(memories: Sequence[Memory], after: str) -> int:
-    if not after:
-        return 0
-    found = next((at for at, each in enumerate(memories, start=1) if each.memory_id == after), 0)
-    if not found:
-        raise NotFoundError("memory", after)
-    return found

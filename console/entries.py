@@ -13,6 +13,7 @@ from console.text import pretty
 from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.runs.prompt_view import shown_memories
 
 
 class EntryPart(Struct, frozen=True):
@@ -51,15 +52,40 @@ class View(Struct, frozen=True):
     """Paths and what they are called."""
     raw: str = ""
     """The entry's data as JSON."""
+    asked: bool = False
+    """Whether a model was shown something for it."""
 
 
-def views(entries: Sequence[JournalEntry]) -> list[View]:
-    """Return the entries as they are shown."""
-    return [_view(each) for each in entries]
+class EntryViews:
+    """Makes views of a run's entries, in their order. It knows what came `before` the first: a reply tells of the attempts that failed
+    for it.
+    """
+
+    def __init__(self, before: Sequence[JournalEntry] = ()) -> None:
+        self._failed: list[JsonObject] = []
+        for each in before:
+            self._note(each)
+
+    def of(self, entries: Sequence[JournalEntry]) -> list[View]:
+        """Return the next entries as they are shown."""
+        return [self._view(each) for each in entries]
+
+    def _view(self, entry: JournalEntry) -> View:
+        view = _view(entry, self._failed)
+        self._note(entry)
+        return view
+
+    def _note(self, entry: JournalEntry) -> None:
+        if entry.kind is EntryKind.MODEL_ATTEMPT_FAILED:
+            self._failed.append(entry.data)
+        elif entry.kind is EntryKind.MODEL_REPLIED:
+            self._failed = []
 
 
-def _view(entry: JournalEntry) -> View:
+def _view(entry: JournalEntry, failed: Sequence[JsonObject]) -> View:
     title, fields = _told(entry.kind, entry.data)
+    if entry.kind is EntryKind.MODEL_REPLIED:
+        fields = _with_retries(fields, entry.data, failed)
     return View(
         entry.seq,
         entry.kind.value,
@@ -67,8 +93,27 @@ def _view(entry: JournalEntry) -> View:
         fields.pop("shape", "note"),
         title,
         raw=pretty(dict(entry.data)),
+        asked=entry.kind is EntryKind.MODEL_REPLIED,
         **fields,
     )
+
+
+def _with_retries(fields: dict[str, Any], reply: JsonObject, failed: Sequence[JsonObject]) -> dict[str, Any]:
+    """Return what is shown of a reply, with the attempts that failed for it, and the model that it falls back from."""
+    if not failed:
+        return fields
+    first = str(failed[0].get("model", ""))
+    instead = f", instead of {first}" if first != str(reply.get("model", "")) else ""
+    said = f"after {counted(len(failed), 'failed attempt')}{instead}"
+    told = "\n".join(
+        f"{each.get('model', '')}, attempt {each.get('attempt', '?')}: {each.get('error', '')}" for each in failed
+    )
+    return {
+        **fields,
+        "detail": "; ".join(filter(None, (said, fields["detail"]))),
+        "tone": "warn",
+        "parts": (*fields["parts"], EntryPart("failed attempts", told, open=False)),
+    }
 
 
 def _told(kind: EntryKind, data: JsonObject) -> tuple[str, dict[str, Any]]:  # noqa: C901, PLR0911 - one case a kind
@@ -144,9 +189,21 @@ def _prompt(data: JsonObject) -> dict[str, Any]:
     ]
     if data.get("scripted"):
         facts.append("scripted, no real model")
-    parts = [EntryPart("user message", str(data.get("user", "")), open=False)]
-    if visible:
-        parts.append(EntryPart("tools", "\n".join(visible), open=False))
+    facts += usage_facts(data.get("usage") or {})
+    user, skills = str(data.get("user", "")), [str(each) for each in data.get("skills", ())]
+    withheld = data.get("withheld") or {}
+    memories = "\n".join(f"{each.get('created_at', '')}  {each.get('content', '')}" for each in shown_memories(user))
+    route = data.get("route") or {}
+    texts = {
+        "memories that it was reminded of": memories,
+        "skills that it read": "\n".join(skills),
+        "skills that were withheld": "\n".join(f"{name}: {why}" for name, why in withheld.items()),
+        "tools": "\n".join(visible),
+        "user message": user,
+    }
+    if route:
+        facts.append(f"models for {route.get('task_type', '')}, by {route.get('by', '')}")
+    parts = [EntryPart(label, text, open=False) for label, text in texts.items() if text]
     return {"facts": tuple(facts), "parts": tuple(parts)}
 
 
@@ -192,9 +249,11 @@ def _result(data: JsonObject) -> dict[str, Any]:
         parts.append(EntryPart("result", pretty(data.get("content")), code=True))
     if data.get("hooks"):
         parts.append(EntryPart("hooks", pretty(data["hooks"]), code=True, open=False))
+    attempts = (data.get("metadata") or {}).get("attempts", 1)
+    retried = (f"{attempts} attempts",) if attempts != 1 else ()
     return {
         "shape": "tool",
-        "facts": (duration(data.get("duration_ms", 0)),),
+        "facts": (*retried, duration(data.get("duration_ms", 0)), *usage_facts(data.get("usage") or {})),
         "parts": tuple(parts),
         "tone": "" if error is None else "bad",
         "detail": "" if error is None else "failed",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import secrets
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from gzip import GzipFile
+from io import BytesIO
 from typing import ClassVar, TypeVar
 
 from msgspec import Struct
@@ -27,6 +31,11 @@ FRAGMENT = "fragment"
 """The query parameter that asks for a part of a page."""
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Awaitable[Response]])
 _MOST_PENDING = 100
+_LONG_BYTES = 8_192
+"""Pages of less are sent as they are."""
+_BLUR_BYTES = 100
+_LEVEL = 5
+_VARY = {"Vary": "Accept-Encoding"}
 
 
 class _NavigationPlace(Struct, frozen=True):
@@ -91,8 +100,8 @@ class Pages(Resource):
         part = request.query_params.get(FRAGMENT)
         known["is_part"] = part in parts
         if part in parts:
-            return HTMLResponse(bytes_of(self._templates.part(template, part, known)))
-        response = HTMLResponse(bytes_of(self._templates.page(template, known)))
+            return await _answered(request, self._templates.part(template, part, known))
+        response = await _answered(request, self._templates.page(template, known))
         if not visit.session and not visit.visitor:
             visit.set(response, "visit", secret)
         return response
@@ -107,6 +116,28 @@ class Pages(Resource):
         where = ApprovalFilter(tenant_of(request), None, None, ApprovalStatus.PENDING, _MOST_PENDING)
         found = len(await self._runtime.approvals(where))
         return f"{_MOST_PENDING - 1}+" if found >= _MOST_PENDING else str(found or "")
+
+
+async def _answered(request: Request, page: str) -> Response:
+    """Return the page, compressed if it is long and the browser takes that.
+
+    Whoever sees the length of what is encrypted, and has something of his in the page, could guess at the rest by how well it compresses.
+    So the length is blurred, nothing secret is the same on two pages (see `form_token`), and other sites cannot have pages loaded but by
+    a visit.
+    """
+    content = bytes_of(page)
+    if len(content) < _LONG_BYTES or "gzip" not in request.headers.get("accept-encoding", ""):
+        return HTMLResponse(content, headers=_VARY)
+    packed = await asyncio.to_thread(_compressed, content)
+    return HTMLResponse(packed, headers=_VARY | {"Content-Encoding": "gzip"})
+
+
+def _compressed(content: bytes) -> bytes:
+    packed = BytesIO()
+    name = "n" * (1 + secrets.randbelow(_BLUR_BYTES))  # the header of gzip has room for a file's name
+    with GzipFile(name, "wb", _LEVEL, packed, mtime=0) as file:
+        file.write(content)
+    return packed.getvalue()
 
 
 def places_of(principal: Principal) -> list[_NavigationPlace]:

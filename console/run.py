@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar
 
 import orjson
-from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from console.entries import views
-from console.jinja import Templates
+from console.entries import EntryViews
+from console.family import family
+from console.jinja import Templates, query, segment
 from console.pages import FRAGMENT, Pages, page, see
 from console.runs import again, begun, run_of, seq_of
 from console.text import bytes_of, pretty
-from console.timeline import timeline
+from console.timeline import RunTimeline, Zoom, flame, timeline
 from console.visits import read_form
+from console.withheld import withheld_from
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
-from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.run import Run, Usage
-from owlclaw_ray.errors import NotFoundError, Problem
-from owlclaw_ray.store.queries import LedgerFilter, RunProgress
+from owlclaw_ray.errors import DefinitionError, NotFoundError, Problem, UnknownAgentError
+from owlclaw_ray.store.queries import RunProgress
 from serve.errors import InvalidRequestError
 from serve.events import EventStream, last_event_id
 from serve.parameters import principal_of
@@ -35,14 +35,11 @@ from serve.surfaces import Surroundings
 PAGE = 200
 _MOST_CURL = 4_000
 VIEWS = ("conversation", "journal")
-
-
-class WithheldTools(Struct, frozen=True):
-    """Tools that the run may not use."""
-
-    tools: tuple[str, ...]
-    by: str
-    reason: str
+PICTURES = ("", "cost", "time")
+_CONTEXT = 10
+"""How many entries before those that are shown are read: they say what failed before the first reply."""
+_FIRST_ENTRIES = 12
+"""Among the first ones is how the prompt was built."""
 
 
 class RunPages(Pages):
@@ -54,15 +51,18 @@ class RunPages(Pages):
         super().__init__(surroundings, templates)
         self._pulse = KeepAliveTimer(surroundings.keep_alive)
 
-    @page("GET /console/runs/{run_id}", "runs:read", "view", "before", "did", FRAGMENT)
+    @page("GET /console/runs/{run_id}", "runs:read", "view", "before", "did", "picture", "zoom", FRAGMENT)
     async def console_run(self, request: Request) -> Response:
         """Show the run, from its newest 200 entries; earlier ones are pages of their own."""
-        run = await run_of(self._runtime, request, request.path_params["run_id"])
+        run, principal = await run_of(self._runtime, request, request.path_params["run_id"]), principal_of(request)
+        server = f"{request.url.scheme}://{request.url.netloc}"
         before = seq_of(request, "before")
         view = request.query_params.get("view") or VIEWS[0]
         if view not in VIEWS:
             raise InvalidRequestError([Problem("query view", f"is {view!r}", f"one of {', '.join(VIEWS)}")])
-        entries = await self._runtime.journal(run.agent.tenant, run.run_id, before, PAGE)
+        picture, zoom = _picture_of(request)
+        found = await self._runtime.journal(run.agent.tenant, run.run_id, before, PAGE + _CONTEXT)
+        entries, earlier = found[-PAGE:], found[:-PAGE]
         now = self._surroundings.clock.now()
         first, last = (entries[0].seq, entries[-1].seq) if entries else (1, 0)
         return await self.shown(
@@ -71,31 +71,40 @@ class RunPages(Pages):
             "head",
             run=run,
             view=view,
+            here=partial(
+                _address, run, view=view if view != VIEWS[0] else "", before=before, picture=picture, zoom=str(zoom)
+            ),
             did=request.query_params.get("did") == "cancel",
             before=before,
             first=first,
             last=last,
-            entries=views(entries),
-            times=timeline(entries, now, over=run.status.final or before is not None),
+            entries=EntryViews(earlier).of(entries),
+            picture=picture,
+            zoom=zoom,
+            times=_drawn(picture, entries, now, over=run.status.final or before is not None, zoom=zoom),
             usage=_usage(run, entries),
-            withheld=await self._withheld(request, run, entries),
+            definition=await self._definition(run, found),
+            withheld=await withheld_from(self._runtime, principal, run) if entries and before is None else (),
             payload="" if run.trigger.content is None else pretty(run.trigger.payload),
-            children=_children(entries),
-            curl=_curl(run, f"{request.url.scheme}://{request.url.netloc}", keyed=principal_of(request) is not LOCAL),
+            family=await family(self._runtime, principal, run, entries),
+            curl=_curl(run, server, keyed=principal is not LOCAL),
+            entry_curl=_entry_curl(run, server, keyed=principal is not LOCAL),
             took=_milliseconds(run, now),
         )
 
-    async def _withheld(self, request: Request, run: Run, entries: Sequence[JournalEntry]) -> Sequence[WithheldTools]:
-        """Return which tools the run was not given, as far as the ledger says so and the principal may read that."""
-        if not principal_of(request).may("ledger:read") or not entries:
-            return ()
-        where = LedgerFilter(run.agent.tenant, run.agent, run.run_id, LedgerKind.VISIBILITY, limit=1)
-        found = await self._runtime.ledger(where)
-        hidden: Sequence[dict[str, Any]] = found[0].record.data.get("hidden", ()) if found else ()
-        return [
-            WithheldTools(tuple(map(str, each.get("tools", ()))), str(each.get("by", "")), str(each.get("reason", "")))
-            for each in hidden
-        ]
+    async def _definition(self, run: Run, entries: Sequence[JournalEntry]) -> tuple[str, bool] | None:
+        """Return the version of the agent's definition that the run has, and whether it is another one by now; None: it is not known."""
+        if not entries or entries[0].seq > 1:
+            entries = await self._runtime.journal(run.agent.tenant, run.run_id, _FIRST_ENTRIES + 1, _FIRST_ENTRIES)
+        built = [each.data for each in entries if each.kind is EntryKind.PROMPT_BUILT]
+        version = str(built[0].get("definition", "")) if built else ""
+        if not version:
+            return None
+        try:
+            present = (await self._runtime.definition(run.agent)).version
+        except (DefinitionError, UnknownAgentError):
+            return version, True
+        return version, present != version
 
     @page("GET /console/runs/{run_id}/entries/{seq}", "runs:read")
     async def console_entry(self, request: Request) -> Response:
@@ -122,6 +131,7 @@ class RunPages(Pages):
         run = await run_of(self._runtime, request, request.path_params["run_id"])
         after = last_event_id(request) or seq_of(request, "after") or 0
         view = "journal" if request.query_params.get("view") == "journal" else VIEWS[0]
+        earlier = await self._runtime.journal(run.agent.tenant, run.run_id, after + 1, _CONTEXT) if after else ()
         return EventStream(
             self._runtime,
             run.agent.tenant,
@@ -129,13 +139,15 @@ class RunPages(Pages):
             after,
             places=self._surroundings.places,
             pulse=self._pulse,
-            form=partial(self._events, run, view),
+            form=partial(self._events, run, view, EntryViews(earlier), may=principal_of(request).may),
         )
 
-    def _events(self, run: Run, view: str, watched: RunProgress) -> bytes:
+    def _events(
+        self, run: Run, view: str, made: EntryViews, watched: RunProgress, *, may: Callable[[str], bool]
+    ) -> bytes:
         body = b""
         if watched.entries:
-            context = {"entries": views(watched.entries), "run": run, "view": view}
+            context = {"entries": made.of(watched.entries), "run": run, "view": view, "may": may}
             lines = bytes_of(self._templates.part("run.html", "entry_list", context)).splitlines()
             data = b"\n".join(b"data: " + line for line in lines if line.strip())
             body = b"id: %d\nevent: entries\n%s\n\n" % (watched.entries[-1].seq, data)
@@ -170,21 +182,41 @@ def _usage(run: Run, entries: Sequence[JournalEntry]) -> Usage:
     return used
 
 
-def _children(entries: Sequence[JournalEntry]) -> Sequence[str]:
-    """Return the runs that this one started and waited for, as far as these entries say so."""
-    runs: list[str] = []
-    for each in entries:
-        if each.kind is EntryKind.RUN_WAITING:
-            told = each.data.get("runs") or {}
-            runs += [str(run_id) for run_id in (told.values() if isinstance(told, dict) else told)]
-    return [*dict.fromkeys(runs)]
-
-
 def _milliseconds(run: Run, now: datetime) -> float | None:
     """Return for how long it ran, or has run."""
     if run.started_at is None:
         return None
     return float(((run.finished_at or now) - run.started_at).total_seconds() * 1_000)
+
+
+def _address(run: Run, **state: object) -> str:
+    """Return where the page of the run is that shows this."""
+    return f"/console/runs/{segment(run.run_id)}{query(**state)}"
+
+
+def _picture_of(request: Request) -> tuple[str, Zoom]:
+    """Return what is drawn, and which part of it; raises InvalidRequestError."""
+    picture, text = request.query_params.get("picture", ""), request.query_params.get("zoom", "")
+    if picture not in PICTURES:
+        raise InvalidRequestError([Problem("query picture", f"is {picture!r}", "cost or time, or leave it out")])
+    try:
+        return picture, Zoom.parse(text)
+    except ValueError:
+        what = "a part of the picture from 0 to 1000, such as 250-500"
+        raise InvalidRequestError([Problem("query zoom", f"is {text!r}", what)]) from None
+
+
+def _drawn(
+    picture: str, entries: Sequence[JournalEntry], now: datetime, *, over: bool, zoom: Zoom
+) -> RunTimeline | None:
+    return flame(entries, picture, zoom) if picture else timeline(entries, now, over=over, zoom=zoom)
+
+
+def _entry_curl(run: Run, server: str, *, keyed: bool) -> str:
+    """Return the command that prints an entry of the run as JSON, with `{after}` for the number before its own."""
+    key = ' -H "Authorization: Bearer $OWLCLAW_API_KEY"' if keyed else ""
+    url = shlex.quote(f"{server}/v1/runs/{run.run_id}/events")
+    return f"curl -sN {url}{key} -H 'Last-Event-ID: {{after}}' | grep -m1 '^data:'"
 
 
 def _curl(run: Run, server: str, *, keyed: bool) -> str:

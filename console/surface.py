@@ -17,7 +17,9 @@ from console.jinja import Templates
 from console.keys import KeyPages
 from console.ledger import LedgerPages
 from console.matches import MatchingPages
+from console.memories import MemoryPages
 from console.pages import PREFIX
+from console.prompt import PromptPages
 from console.run import RunPages
 from console.runs import RunsPages
 from console.schedules import SchedulePages
@@ -60,7 +62,9 @@ class Console:
                 RunsPages,
                 MatchingPages,
                 RunPages,
+                PromptPages,
                 AgentPages,
+                MemoryPages,
                 ApprovalPages,
                 UsagePages,
                 SchedulePages,

@@ -1,15 +1,19 @@
-"""When a run did what, as bars in lanes. Long times in which nothing happens are folded: they would be most of the picture."""
+"""When a run did what, as bars in lanes, and what of it took how much, as a flame.
+
+Long times in which nothing happens are folded: they would be most of the picture.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import pairwise
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from console.jinja import duration
+from console.jinja import duration, money
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 
 LANES = ("model", "tools", "waits", "children")
@@ -22,6 +26,59 @@ _FOLDED = 40.0
 """Of a time in which nothing happens."""
 _IDLE_SECONDS, _IDLE_SHARE = 2.0, 0.5
 """A time without a bar is folded if it is longer than this, and than this share of all times with bars."""
+_FINEST = 10
+"""The narrowest part of a picture that is looked at by itself."""
+
+
+class Zoom(Struct, frozen=True):
+    """A part of a picture, from 0 to 1,000."""
+
+    begin: int = 0
+    end: int = int(_WIDTH)
+
+    @classmethod
+    def parse(cls, text: str) -> Zoom:
+        """Return the part that `250-500` says, the whole for no text; raises ValueError."""
+        if not text:
+            return cls()
+        begin, dash, end = text.partition("-")
+        if not (dash and all(each.isascii() and each.isdigit() and len(each) <= 4 for each in (begin, end))):
+            raise ValueError(text)
+        zoom = cls(int(begin), int(end))
+        if zoom.end > _WIDTH or zoom.end - zoom.begin < _FINEST:
+            raise ValueError(text)
+        return zoom
+
+    def __str__(self) -> str:
+        return "" if self.whole else f"{self.begin}-{self.end}"
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is all of the picture."""
+        return self == Zoom()
+
+    def scaled(self, factor: float) -> Zoom:
+        """Return a part of so many times its width around the same middle, as far as there is room."""
+        width = min(int(_WIDTH), max(_FINEST, round((self.end - self.begin) * factor)))
+        return self._moved((self.begin + self.end - width) // 2, width)
+
+    def shifted(self, share: float) -> Zoom:
+        """Return a part of the same width, to the right by this share of it, as far as there is room."""
+        width = self.end - self.begin
+        return self._moved(self.begin + round(share * width), width)
+
+    def _moved(self, begin: int, width: int) -> Zoom:
+        first = min(max(0, begin), int(_WIDTH) - width)
+        return Zoom(first, first + width)
+
+    def place(self, x: float, width: float) -> tuple[float, float] | None:
+        """Return where something of the whole picture is in this part, and how wide; None if it is not in it."""
+        unit = _WIDTH / (self.end - self.begin)
+        left, right = max(0.0, (x - self.begin) * unit), min(_WIDTH, (x + width - self.begin) * unit)
+        return (round(left, 2), round(right - left, 2)) if right > left else None
+
+
+_WHOLE = Zoom()
 
 
 class Bar(Struct, frozen=True):
@@ -34,6 +91,8 @@ class Bar(Struct, frozen=True):
     title: str
     seq: int
     """The entry that tells of it."""
+    color: str = ""
+    """The lane whose color it has, if not its own."""
 
 
 class Fold(Struct, frozen=True):
@@ -41,6 +100,7 @@ class Fold(Struct, frozen=True):
 
     x: float
     title: str
+    width: float = _FOLDED
 
 
 class RunTimeline(Struct, frozen=True):
@@ -63,8 +123,8 @@ class _Span(Struct, frozen=True):
     seq: int
 
 
-def timeline(entries: Sequence[JournalEntry], now: datetime, *, over: bool) -> RunTimeline | None:
-    """Return the picture of these entries, None if nothing took time. `over`: nothing of it goes on."""
+def timeline(entries: Sequence[JournalEntry], now: datetime, *, over: bool, zoom: Zoom = _WHOLE) -> RunTimeline | None:
+    """Return the picture of these entries, or a part of it, None if nothing took time. `over`: nothing of it goes on."""
     if not entries:
         return None
     origin = entries[0].at
@@ -87,7 +147,71 @@ def timeline(entries: Sequence[JournalEntry], now: datetime, *, over: bool) -> R
         for each in spans
     )
     lanes = tuple(lane for lane in LANES if any(each.lane == lane for each in bars))
-    return RunTimeline(bars, tuple(folds), lanes, duration(1_000 * (finish - begin)))
+    return _zoomed(RunTimeline(bars, tuple(folds), lanes, duration(1_000 * (finish - begin))), zoom)
+
+
+def _zoomed(picture: RunTimeline, zoom: Zoom) -> RunTimeline:
+    if zoom.whole:
+        return picture
+    bars = [(each, zoom.place(each.x, each.width)) for each in picture.bars]
+    folds = [(each, zoom.place(each.x, each.width)) for each in picture.folds]
+    return replace(
+        picture,
+        bars=tuple(replace(each, x=place[0], width=place[1]) for each, place in bars if place),
+        folds=tuple(replace(each, x=place[0], width=place[1]) for each, place in folds if place),
+    )
+
+
+def flame(entries: Sequence[JournalEntry], by: str, zoom: Zoom = _WHOLE) -> RunTimeline | None:
+    """Return what of a run took how much, be it `cost` or `time`: its turns, and below each the calls of models and tools in it, as wide
+    as their shares; None if nothing took any. Calls that were made beside each other stand one after another, waits are left out.
+    """
+    calls = [each for each in _calls(entries, by) if each.amount > 0]
+    total = sum(each.amount for each in calls)
+    if not total:
+        return None
+    form: Callable[[float], str] = money if by == "cost" else duration
+    bars, place, turns = list[Bar](), 0.0, dict[int, list[Bar]]()
+    for each in calls:
+        width = _WIDTH * each.amount / total
+        title = f"{each.title} · {form(each.amount)}, {100 * each.amount / total:.0f} %"
+        bar = Bar("calls", round(place, 2), round(width, 2), each.tone, title, each.seq, each.lane)
+        turns.setdefault(each.turn, []).append(bar)
+        place += width
+    amounts = {turn: sum(each.amount for each in calls if each.turn == turn) for turn in turns}
+    for turn, below in turns.items():
+        width = round(below[-1].x + below[-1].width - below[0].x, 2)
+        title = f"turn with entry {turn} · {form(amounts[turn])}, {100 * amounts[turn] / total:.0f} %"
+        bars += [Bar("turns", below[0].x, width, "", title, turn, "turns"), *below]
+    return _zoomed(RunTimeline(tuple(bars), (), ("turns", "calls"), form(total)), zoom)
+
+
+class _CallAmount(Struct, frozen=True):
+    turn: int
+    """The reply, or what stands before the first one, that it belongs to."""
+    lane: str
+    amount: float
+    tone: str
+    title: str
+    seq: int
+
+
+def _calls(entries: Iterable[JournalEntry], by: str) -> Iterator[_CallAmount]:
+    turn = 0
+    for entry in entries:
+        data = entry.data
+        match entry.kind:
+            case EntryKind.MODEL_REPLIED:
+                turn, lane, tone, title = entry.seq, "model", "", str(data.get("model", "model"))
+            case EntryKind.TOOL_FINISHED:
+                tone, title = "bad" if data.get("error") is not None else "", str(data.get("tool", "tool"))
+                lane, turn = "tools", turn or entry.seq
+            case EntryKind.PROMPT_BUILT:
+                lane, tone, title, turn = "tools", "", "looking up memories", entry.seq
+            case _:
+                continue
+        amount = data.get("duration_ms", 0) if by == "time" else (data.get("usage") or {}).get("cost", 0)
+        yield _CallAmount(turn, lane, amount, tone, title, entry.seq)
 
 
 def _spans(entries: Iterable[JournalEntry], origin: datetime, end: float) -> Iterable[_Span]:

@@ -27,6 +27,8 @@ TOKEN_FIELD = "token"  # noqa: S105 - the name of a field
 _TOO_LARGE = 2.0**63
 """No number of JSON that anything of ours takes."""
 _MOST_FIELDS = 1_000
+_SALT = 16
+"""Of a token: characters at its beginning that differ from page to page."""
 _FOREIGN = (
     "this form was not sent by a page of this console, or the page is of an earlier session: open it again and repeat"
 )
@@ -117,9 +119,12 @@ def new_visitor() -> str:
     return secrets.token_urlsafe(24)
 
 
-def form_token(secret: str) -> str:
-    """Return what a form carries for the session, or the visitor, of that cookie."""
-    return hashlib.sha256(f"owlclaw console form {secret}".encode()).hexdigest()
+def form_token(secret: str, salt: str = "") -> str:
+    """Return what a form carries for the session, or the visitor, of that cookie: another one on every page, since pages are compressed,
+    and how well tells what in them repeats.
+    """
+    salt = salt or secrets.token_hex(_SALT // 2)
+    return salt + hashlib.sha256(f"owlclaw console form {salt} {secret}".encode()).hexdigest()
 
 
 async def read_form(request: Request) -> SentForm:
@@ -137,6 +142,8 @@ async def read_form(request: Request) -> SentForm:
         problem = Problem("body", f"is no form: {error}", "send it from a page of the console")
         raise InvalidRequestError([problem]) from None
     secret = visit.session or visit.visitor
-    if not secret or not hmac.compare_digest(form.text(TOKEN_FIELD).encode(), form_token(secret).encode()):
+    token = form.text(TOKEN_FIELD)
+    expected = form_token(secret, token[:_SALT].ljust(_SALT))
+    if not secret or not hmac.compare_digest(token.encode(), expected.encode()):
         raise AccessDeniedError(_FOREIGN)
     return form

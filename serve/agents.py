@@ -118,15 +118,20 @@ class AgentRoutes(Resource):
     async def get_artifact(self, request: Request, agent: AgentPath, artifact_id: ArtifactPath) -> Response:
         """Return the output as it was, as a download that browsers do not show as a page."""
         found = await self._runtime.artifact(agent_of(request, agent), ArtifactId(artifact_id))
-        headers = {
-            "Content-Disposition": f'attachment; filename="{found.artifact_id}"',
-            "X-Content-Type-Options": "nosniff",
-        }
-        first = await asyncio.to_thread(found.read, 0, _PART_BYTES)
-        if found.size_bytes <= _PART_BYTES:
-            return Response(first, headers=headers, media_type=found.media_type)
-        headers["Content-Length"] = str(found.size_bytes)
-        return StreamingResponse(_parts(found, first), headers=headers, media_type=found.media_type)
+        return await artifact_response(found)
+
+
+async def artifact_response(found: ArtifactReader) -> Response:
+    """Return an artifact as a download that browsers do not show as a page."""
+    headers = {
+        "Content-Disposition": f'attachment; filename="{found.artifact_id}"',
+        "X-Content-Type-Options": "nosniff",
+    }
+    first = await asyncio.to_thread(found.read, 0, _PART_BYTES)
+    if found.size_bytes <= _PART_BYTES:
+        return Response(first, headers=headers, media_type=found.media_type)
+    headers["Content-Length"] = str(found.size_bytes)
+    return StreamingResponse(_parts(found, first), headers=headers, media_type=found.media_type)
 
 
 async def _parts(artifact: ArtifactReader, first: bytes) -> AsyncIterator[bytes]:

@@ -141,17 +141,18 @@ class ApprovalInbox extends HTMLElement {
   }
 }
 
-/** Copies data-text; also over plain HTTP, where browsers offer no clipboard. */
+/** Copies data-text, by a button that says data-label; also over plain HTTP, where browsers offer no clipboard. */
 class CopyButton extends HTMLElement {
   connectedCallback() {
     const button = document.createElement("button");
     button.type = "button";
     button.className = "plain";
-    button.textContent = "Copy";
+    const label = this.dataset.label ?? "Copy";
+    button.textContent = label;
     button.addEventListener("click", async () => {
       await this.copy();
       button.textContent = "Copied";
-      setTimeout(() => { button.textContent = "Copy"; }, 1500);
+      setTimeout(() => { button.textContent = label; }, 1500);
     });
     this.replaceChildren(button);
   }

@@ -113,6 +113,17 @@ class BudgetUse(Struct, frozen=True):
     """By calls that are under way."""
 
 
+class BudgetStanding(Struct, frozen=True):
+    """A budget, and what is gone of it in its present window."""
+
+    budget: Budget
+    window: BudgetWindow
+    used: int | None
+    """None for a budget of runs, of which each has its own."""
+    reserved: int = 0
+    """By calls that are under way."""
+
+
 def minute_of(at: datetime) -> BudgetWindow:
     """Return the minute of the clock that holds this moment."""
     minute = at.astimezone(UTC).replace(second=0, microsecond=0)

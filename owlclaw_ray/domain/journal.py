@@ -37,7 +37,8 @@ class EntryKind(Enum):
     HEARTBEAT_WOKEN = "heartbeat_woken"
     """events: what is pending, by source; pulse: what the agent remembers of its heartbeats if it deals with that"""
     PROMPT_BUILT = "prompt_built"
-    """system, tools (hashes of blobs), user (the first user message), model, scripted, visible (tool names), memories (count preloaded)"""
+    """system, tools (hashes of blobs), user (the first user message), definition (its version), model, scripted, visible (tool names),
+    skills (those that were read), withheld (those that must not be, with the reasons), memories (count preloaded)"""
     CONTEXT_COMPACTED = "context_compacted"
     """shortened (results as the model gets them from now on, by call_id), dropped (how many of the oldest turns it gets no more),
     records (of the last turns that were dropped), earlier (how they are shown), window (the tokens that the model was found to take,

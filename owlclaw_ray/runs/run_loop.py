@@ -447,6 +447,7 @@ class RunLoop:
                 "system": self._journal.blob(system),
                 "tools": schemas,
                 "user": user,
+                "definition": definition.version,
                 "model": chain[0],
                 "scripted": chain[0].startswith("scripted:"),
                 **({} if chosen is None else {"route": to_builtins(chosen)}),

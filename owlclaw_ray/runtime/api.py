@@ -15,9 +15,10 @@ from owlclaw_ray.access.sign_in import SignIns
 from owlclaw_ray.access.tenants import NOTHING, Tenants
 from owlclaw_ray.access.tokens import IssuerTokens
 from owlclaw_ray.definitions.api import NamedDefinitions
-from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus
 from owlclaw_ray.domain.artifact import StoredArtifact
+from owlclaw_ray.domain.budget import Budget, BudgetScope, BudgetStanding, BudgetUse, BudgetWindow
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.issuer import Issuer, SignInOptions
 from owlclaw_ray.domain.journal import JournalEntry
@@ -68,12 +69,14 @@ from owlclaw_ray.store.queries import (
     AgentRecord,
     ApprovalById,
     ApprovalFilter,
+    BudgetUses,
     JournalTail,
     LedgerBreaks,
     LedgerChain,
     LedgerChains,
     LedgerFilter,
     MissingLedgerGuards,
+    PromptTexts,
     RunById,
     RunFilter,
     RunProgress,
@@ -328,6 +331,10 @@ class Runtime:
         """
         return await self._store.read(JournalTail(tenant, run_id, before, limit))
 
+    async def prompt_texts(self, tenant: TenantId, run_id: RunId) -> Mapping[str, str]:
+        """Return the texts that the run's prompt_built entry names, by their hashes; none of an unknown run."""
+        return await self._store.read(PromptTexts(tenant, run_id))
+
     async def cancel(self, tenant: TenantId, run_id: RunId) -> Run:
         """Ask for the end of a run and return it as it stands; a final run stays as it is. Raises NotFoundError."""
         outcome = (await self._store.apply([CancelRun(tenant, run_id, self._clock.now())]))[0]
@@ -364,10 +371,30 @@ class Runtime:
         await self._require_known(agent)
         return await self._view(agent, await self._store.read(AgentByRef(agent)))
 
+    async def definition(self, agent: AgentRef) -> AgentDefinition:
+        """Return the agent's definition as runs that begin now use it; raises UnknownAgentError, DefinitionError."""
+        await self._require_known(agent)
+        return await self._definitions.get(agent.qualified_definition)
+
+    async def budgets(self, agent: AgentRef) -> Sequence[BudgetStanding]:
+        """Return the budgets of the agent's definition, each with what is gone of it now; raises UnknownAgentError, DefinitionError."""
+        now, found = self._clock.now(), (await self.definition(agent)).governance.budgets
+        windows = [(each, each.window(now)) for each in found]
+        accounts = [budget.account(agent.tenant, agent.agent_id, window) for budget, window in windows]
+        uses = await self._store.read(BudgetUses(tuple(accounts))) if accounts else ()
+        known = {each.account: each for each in uses}
+
+        def standing(budget: Budget, window: BudgetWindow, account: str) -> BudgetStanding:
+            if budget.scope is BudgetScope.RUN:
+                return BudgetStanding(budget, window, None)
+            use = known.get(account, BudgetUse(account, 0, 0))
+            return BudgetStanding(budget, window, use.used, use.reserved)
+
+        return [standing(*each, account) for each, account in zip(windows, accounts, strict=True)]
+
     async def skills(self, agent: AgentRef) -> Sequence[Skill]:
         """Return the skills of the agent's definition, by name; raises UnknownAgentError, DefinitionError."""
-        await self._require_known(agent)
-        return (await self._definitions.get(agent.qualified_definition)).skills
+        return (await self.definition(agent)).skills
 
     async def reload(self, agent: AgentRef) -> AgentView:
         """Read all files of the agent's definition again; every run that begins after this returns uses them.

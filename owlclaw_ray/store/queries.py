@@ -126,6 +126,13 @@ class JournalTail(Query[Sequence[JournalEntry]], frozen=True):
     limit: int = 200
 
 
+class PromptTexts(Query[Mapping[str, str]], frozen=True):
+    """The texts that the run's prompt_built entry names by their hashes: its system message, and the schemas of its tools."""
+
+    tenant: TenantId
+    run_id: RunId
+
+
 class ProgressOfRuns(Query["Sequence[RunProgress | None]"], frozen=True):
     """What each position has not read, None where the tenant has no such run: all of one moment of the store.
 

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
-from console.timeline import timeline
+import pytest
+
+from console.timeline import Zoom, flame, timeline
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 
 START = datetime(2026, 11, 3, 9, tzinfo=UTC)
@@ -72,3 +75,73 @@ def test_what_took_no_time_has_no_picture_and_what_took_little_can_be_seen():
     assert at_once is not None
     assert at_once.bars[0].width >= 3
     assert at_once.bars[0].x + at_once.bars[0].width <= 1_000
+
+
+STEPS = [
+    entry(1, EntryKind.PROMPT_BUILT, 0, usage={"cost": 0.01}),
+    entry(2, EntryKind.MODEL_REPLIED, 4, model="m", duration_ms=4_000, usage={"cost": 0.03}),
+    entry(3, EntryKind.TOOL_FINISHED, 6, tool="t", duration_ms=2_000),
+    entry(4, EntryKind.MODEL_REPLIED, 8, model="m", duration_ms=2_000, usage={"cost": 0.06}),
+]
+
+
+def test_a_flame_of_cost_is_as_wide_as_what_each_call_cost_under_its_turn():
+    shown = flame(STEPS, "cost")
+
+    assert shown is not None
+    assert [(bar.lane, bar.color, bar.x, bar.width, bar.seq) for bar in shown.bars] == [
+        ("turns", "turns", 0.0, 100.0, 1),
+        ("calls", "tools", 0.0, 100.0, 1),
+        ("turns", "turns", 100.0, 300.0, 2),
+        ("calls", "model", 100.0, 300.0, 2),
+        ("turns", "turns", 400.0, 600.0, 4),
+        ("calls", "model", 400.0, 600.0, 4),
+    ]
+    assert (shown.lanes, shown.total) == (("turns", "calls"), "$0.1000")
+    assert shown.bars[-1].title == "m · $0.0600, 60 %"
+
+
+def test_a_flame_of_time_has_calls_of_tools_in_the_turn_that_asked_for_them():
+    shown = flame(STEPS, "time")
+
+    assert shown is not None
+    assert [(bar.lane, bar.x, bar.width, bar.seq) for bar in shown.bars] == [
+        ("turns", 0.0, 750.0, 2),
+        ("calls", 0.0, 500.0, 2),
+        ("calls", 500.0, 250.0, 3),
+        ("turns", 750.0, 250.0, 4),
+        ("calls", 750.0, 250.0, 4),
+    ]
+    assert flame([entry(1, EntryKind.MODEL_REPLIED, 0, duration_ms=5)], "cost") is None
+
+
+def test_a_part_of_a_picture_is_as_wide_as_the_whole_and_has_what_is_in_it():
+    whole, part = (timeline(STEPS, START, over=True, zoom=zoom) for zoom in (Zoom(), Zoom(250, 625)))
+
+    assert whole is not None
+    assert part is not None
+    assert [(bar.seq, bar.x, bar.width) for bar in whole.bars] == [
+        (2, 0.0, 500.0),
+        (3, 500.0, 250.0),
+        (4, 750.0, 250.0),
+    ]
+    assert [(bar.seq, bar.x, bar.width) for bar in part.bars] == [(2, 0.0, 666.67), (3, 666.67, 333.33)]
+    assert part.total == whole.total
+
+
+def test_zooming_stays_within_the_picture():
+    assert Zoom().scaled(0.5) == Zoom(250, 750)
+    assert Zoom(0, 100).scaled(2) == Zoom(0, 200)
+    assert Zoom(0, 100).shifted(-0.5) == Zoom(0, 100)
+    assert Zoom(900, 1_000).shifted(0.5) == Zoom(900, 1_000)
+    assert Zoom(100, 200).shifted(0.5) == Zoom(150, 250)
+    assert Zoom(500, 510).scaled(0.5) == Zoom(500, 510)
+    assert Zoom(10, 900).scaled(2).whole
+    assert [str(each) for each in (Zoom(), Zoom(250, 750))] == ["", "250-750"]
+    assert Zoom.parse(str(Zoom(250, 750))) == Zoom(250, 750)
+
+
+@pytest.mark.parametrize("text", ["5", "-", "a-b", "700-300", "1-5", "0-1001", "0-99999", "-5-100", "²-100", "1-2-3"])
+def test_what_is_no_part_of_a_picture_is_refused(text):
+    with pytest.raises(ValueError, match="^" + re.escape(text) + "$"):
+        Zoom.parse(text)

@@ -17,6 +17,7 @@ from owlclaw_ray.store.queries import (
     JournalPosition,
     JournalTail,
     ProgressOfRuns,
+    PromptTexts,
     RunProgress,
 )
 from tests.contracts.store_commands import AGENT, NOW, OTHER, activation, ending, entries, submission
@@ -69,6 +70,20 @@ class FollowingContract:
         assert await tail("run_1", 2) == [1]
         assert await tail("run_1", 1) == []
         assert await tail("run_2") == []
+
+    async def test_the_texts_of_a_prompt_are_read_by_their_hashes_and_only_for_its_tenant(self, store: Store) -> None:
+        await store.apply([submission("run_1"), submission("run_2", _OTHER_AGENT), activation("act_1")])
+        await store.apply([ClaimRun(AGENT, 1, NOW)])
+        hashes = {"s" * 64: "You trade.", "t" * 64: "[]", "x" * 64: "named by nobody"}
+        built = JournalEntry(3, EntryKind.PROMPT_BUILT, NOW, {"system": "s" * 64, "tools": "t" * 64})
+        assert await store.read(PromptTexts(AGENT.tenant, RunId("run_1"))) == {}
+        await store.apply([AppendJournal(RunId("run_1"), AGENT, 1, (built,), blobs=hashes)])
+
+        found = await store.read(PromptTexts(AGENT.tenant, RunId("run_1")))
+
+        assert found == {"s" * 64: "You trade.", "t" * 64: "[]"}
+        assert await store.read(PromptTexts(_OTHER_AGENT.tenant, RunId("run_1"))) == {}
+        assert await store.read(PromptTexts(_OTHER_AGENT.tenant, RunId("run_2"))) == {}
 
     async def test_runs_of_other_tenants_are_none(self, store: Store) -> None:
         await store.apply([submission("run_1"), submission("run_2", _OTHER_AGENT)])

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -414,6 +414,10 @@ class MemoryRuntime(Runtime):
         self.healthy = Health(ready=True, parts={"store": "ok", "directory": "ok"})
         self.cluster = CLUSTER
         self.drained: set[str] = set()
+        self.defined: dict[str, AgentDefinition] = {}
+        """Definitions that say more than those of DefinitionsOfDouble, by name."""
+        self.texts: dict[RunId, dict[str, str]] = {}
+        """What each run's prompt names by its hashes."""
 
     async def ring(self, tenant: TenantId, schedule_id: ScheduleId) -> Alarm:
         if await self.schedules.read(ScheduleById(tenant, schedule_id)) is None:
@@ -581,6 +585,13 @@ class MemoryRuntime(Runtime):
         return AgentView(
             agent, record, "" if broken else "scripted:demo", not broken, "dedicated", (), str(BROKEN) if broken else ""
         )
+
+    async def definition(self, agent: AgentRef) -> AgentDefinition:
+        self._known(agent)
+        return self.defined.get(agent.definition) or await DefinitionsOfDouble().get(agent.definition)
+
+    async def prompt_texts(self, tenant: TenantId, run_id: RunId) -> Mapping[str, str]:
+        return self.texts.get(run_id, {})
 
     async def skills(self, agent: AgentRef) -> Sequence[Skill]:
         self._known(agent)

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, Select, Table, case, exists, f
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval
 from owlclaw_ray.domain.callback import Callback
-from owlclaw_ray.domain.journal import JournalEntry
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord
 from owlclaw_ray.domain.quota import RUNNING_RUNS
 from owlclaw_ray.domain.run import Run, RunStatus
@@ -57,6 +57,7 @@ from owlclaw_ray.store.queries import (
     PausedHeartbeats,
     PendingCallbackCount,
     ProgressOfRuns,
+    PromptTexts,
     Query,
     ReleasedRuns,
     RunById,
@@ -71,11 +72,15 @@ from owlclaw_ray.store.queries import (
     UpcomingSchedules,
     WaitingDeliveries,
 )
+from owlclaw_ray.store.sql.answers import named_blobs
 from owlclaw_ray.store.sql.codec import (
     agent_key,
     agent_of,
+    blob_keys,
+    digest_of,
     dump,
     from_micros,
+    load,
     load_result,
     load_state,
     load_trigger,
@@ -112,6 +117,7 @@ from owlclaw_ray.store.sql.schema import (
     approvals,
     awaiting_run,
     begun_run,
+    blobs,
     callbacks,
     cluster_nodes,
     executed_run,
@@ -234,6 +240,20 @@ def _read_journal_tail(connection: Connection, query: JournalTail) -> Sequence[J
     if query.before is not None:
         found = found.where(journal.c.seq < query.before)
     return [entry_of(row) for row in connection.execute(found)][::-1]
+
+
+@reads(PromptTexts)
+def _read_prompt_texts(connection: Connection, query: PromptTexts) -> Mapping[str, str]:
+    built = (
+        select(*ENTRY_COLUMNS)
+        .join(runs, runs.c.run_id == journal.c.run_id)
+        .where(journal.c.run_id == query.run_id, runs.c.tenant == query.tenant)
+        .where(journal.c.kind == EntryKind.PROMPT_BUILT.value)
+    )
+    named = named_blobs([entry_of(row) for row in connection.execute(built)])
+    keys = [key for digest in named for key in blob_keys(query.tenant, digest)]
+    found = connection.execute(select(blobs.c.hash, blobs.c.content).where(blobs.c.hash.in_(keys))) if keys else ()
+    return {digest_of(row.hash): load(row.content) for row in found}
 
 
 class _PositionStatements:

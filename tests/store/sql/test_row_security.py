@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.callback import callback_id_of
-from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import Chain, LedgerKind, NotedHead
 from owlclaw_ray.domain.lineage import ChildRole, Lineage
 from owlclaw_ray.domain.tenant import Tenant
@@ -111,6 +111,7 @@ def reading(tenant):
         RunSearch(tenant, text="行情"),
         q.JournalOfRun(tenant, run),
         q.JournalTail(tenant, run),
+        q.PromptTexts(tenant, run),
         q.ProgressOfRuns([q.JournalPosition(tenant, run)]),
         q.KeysOfTenant(tenant),
         q.TenantById(tenant),
@@ -168,7 +169,8 @@ async def fill(store, tenant):
     await store.apply([replace(submission(run, agent, key="once"), callback_urls=(URL,)), activation("act_1", agent)])
     await claimed(store, agent=agent)
     asked = replace(request(name, agent), run_id=run)
-    facts = entries(3, EntryKind.APPROVAL_REQUESTED, EntryKind.RUN_WAITING)
+    built = JournalEntry(3, EntryKind.PROMPT_BUILT, NOW, {"system": DIGEST, "tools": ""})
+    facts = (built, *entries(4, EntryKind.APPROVAL_REQUESTED, EntryKind.RUN_WAITING))
     due = firing(f"sch_{name}", DUE, None, queues=False)
     delivery = replace(waiting(name, agent), tenant=tenant)
     account = f"day.tokens.2026@{tenant_key(tenant, '')[:-1]}"
@@ -179,7 +181,7 @@ async def fill(store, tenant):
             PutTask(replace(TASK, task_id=TaskId(f"task_{name}"), owner=agent), 0, NOW),
             ReceiveDelivery(delivery, None),
             reservation(f"res_{name}", (account, 100, 1), run=run, agent=agent),
-            AwaitApprovals(run, agent, 1, facts, (asked,), blobs={DIGEST: "You trade."}),
+            AwaitApprovals(run, agent, 1, facts, (asked,), blobs={DIGEST: f"You trade what is {name}."}),
             change(0, written(b"x", "MEMORY.md"), agent=agent),
             PutArtifactPart(agent, ArtifactId("art_1"), 0, b"x", NOW),
             PutArtifact(agent, ArtifactId("art_1"), "text/plain", 1, 1, "ab", NOW),

@@ -1,0 +1,40 @@
+"""What a run was not given, and by which rule: as the ledger says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.principal import Principal
+from owlclaw_ray.domain.run import Run
+from owlclaw_ray.runtime.api import Runtime
+from owlclaw_ray.store.queries import LedgerFilter
+
+
+class Withheld(Struct, frozen=True):
+    """Tools, or skills, that a run may not use for one reason."""
+
+    what: str
+    """`tools` or `skills`."""
+    names: tuple[str, ...]
+    by: str
+    reason: str
+
+
+async def withheld_from(runtime: Runtime, principal: Principal, run: Run) -> Sequence[Withheld]:
+    """Return what the run was not given, as far as the ledger says so and the principal may read that."""
+    if not principal.may("ledger:read"):
+        return ()
+    where = LedgerFilter(run.agent.tenant, run.agent, run.run_id, LedgerKind.VISIBILITY, limit=1)
+    found = await runtime.ledger(where)
+    return [*_told(found[0].record.data)] if found else ()
+
+
+def _told(data: JsonObject) -> Iterator[Withheld]:
+    for what, groups in (("tools", data.get("hidden", ())), ("skills", data.get("skills", ()))):
+        for each in groups:
+            names = tuple(map(str, each.get(what, ())))
+            yield Withheld(what, names, str(each.get("by", "")), str(each.get("reason", "")))

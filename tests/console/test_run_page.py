@@ -1,0 +1,344 @@
+"""What a run's page says of why it did what it did: retries, cost, its family, and what the model saw."""
+
+from __future__ import annotations
+
+import html
+import re
+from datetime import timedelta
+
+import orjson
+import pytest
+from msgspec.structs import replace
+
+from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, ModelChoice
+from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
+from owlclaw_ray.domain.lineage import ChildRole, Lineage
+from owlclaw_ray.domain.run import RunResult, RunStatus, Usage
+from owlclaw_ray.ids import RecordId
+from owlclaw_ray.models.sanitise import as_data
+from owlclaw_ray.runs.prompt import first_message, system_prompt
+from tests.console.conftest import issued, token_of
+from tests.console.test_pages import COLD_BYTES, HOSTILE, change, is_harmless, journal, triggered
+
+DEFINITION = AgentDefinition("patient", "v1", "", "You are calm.", "", "", ModelChoice(("small",)))
+SYSTEM = system_prompt(DEFINITION, [("hedging", "Hedge early.")])
+TOOLS = orjson.dumps([{"type": "function", "function": {"name": "look", "description": "Looks at a state."}}]).decode()
+
+
+def opening(runtime, *memories):
+    marked = [as_data({"content": each, "created_at": "2026-11-01T00:00:00Z", "tags": ["客户"]}) for each in memories]
+    agent = AgentRef.parse("patient")
+    return first_message(agent, "Trigger: api", now=runtime._clock.now(), outcomes=(), memories=marked)
+
+
+def built(user="…", **changes):
+    told = {
+        "system": "s", "tools": "t", "user": user, "definition": "v1", "model": "large", "scripted": False, "visible": ["look"],
+        "skills": ["hedging"], "withheld": {"selling": "it is outside 09:00-17:00"}, "memories": 1,
+    }  # fmt: skip
+    return EntryKind.PROMPT_BUILT, told | changes
+
+
+def replied(text="Let me look.", calls=(), **changes):
+    usage = {"prompt_tokens": 2_000, "completion_tokens": 5, "cached_tokens": 500, "cost": 0.02}
+    told = {
+        "text": text,
+        "tool_calls": list(calls),
+        "model": "small",
+        "scripted": False,
+        "usage": usage,
+        "duration_ms": 900,
+    }
+    return EntryKind.MODEL_REPLIED, told | changes
+
+
+FAILED = (
+    EntryKind.MODEL_ATTEMPT_FAILED,
+    {"model": "large", "attempt": 1, "error": "429", "next_model": "small", "retry_in": 0.5},
+)
+CALL = {"id": "c1", "name": "look", "arguments": '{"state":"负载"}'}
+FOUND = (
+    EntryKind.TOOL_FINISHED,
+    {
+        "call_id": "c1",
+        "tool": "look",
+        "arguments": CALL["arguments"],
+        "content": "busy",
+        "duration_ms": 3,
+        "metadata": {"attempts": 2},
+    },
+)
+
+
+async def told(runtime, *entries, texts=None):
+    """A run with this journal."""
+    run = await triggered(runtime, "patient", "look at it")
+    journal(runtime, run.run_id, [(EntryKind.RUN_QUEUED, {}), (EntryKind.RUN_STARTED, {}), *entries])
+    runtime.texts[run.run_id] = {"s": SYSTEM, "t": TOOLS} if texts is None else texts
+    return run.run_id
+
+
+def withhold(runtime, run_id):
+    data = {
+        "hidden": [{"tools": ["shop.pay"], "by": "budget", "reason": "nothing is left today"}],
+        "skills": [{"skills": ["selling"], "by": "hours", "reason": "it is outside 09:00-17:00"}],
+    }
+    record = LedgerRecord(
+        RecordId("rec_v"), "default", "patient", run_id, LedgerKind.VISIBILITY, runtime._clock.now(), data
+    )
+    runtime._ledger.append(ChainedRecord(record, "test", 1, "0", "1"))
+
+
+def article(page, seq):
+    return re.search(rf'<article [^>]*id="e{seq}">(.*?)</article>', page, re.DOTALL)[1]
+
+
+async def test_a_reply_tells_of_the_attempts_that_failed_and_of_the_model_that_it_falls_back_from(browser, runtime):
+    run_id = await told(runtime, built(), FAILED, FAILED, replied(calls=[CALL]), FOUND, replied("done"))
+
+    page = (await browser.get(f"/console/runs/{run_id}")).text
+
+    assert "after 2 failed attempts, instead of large" in article(page, 6)
+    assert "large, attempt 1: 429" in article(page, 6)
+    assert "25 % cached" in article(page, 6)
+    assert "2 attempts" in article(page, 7)
+    assert "failed attempts" not in article(page, 8)
+
+
+async def test_attempts_that_failed_before_the_entries_that_are_shown_or_streamed_are_told_of(browser, runtime):
+    notes = [(EntryKind.RUN_ACTIVE, {"seconds": number}) for number in range(198)]
+    run_id = await told(runtime, built(), FAILED, replied(), *notes, replied("and now"))
+
+    page = (await browser.get(f"/console/runs/{run_id}")).text
+    assert 'id="e4"' not in page
+    assert "after 1 failed attempt, instead of large" in article(page, 5)
+    await runtime.cancel("default", run_id)
+    streamed = (await browser.get(f"/console/runs/{run_id}/stream?after=4")).text
+    assert "after 1 failed attempt, instead of large" in article(streamed, 5)
+
+
+async def test_the_prompt_entry_says_what_the_run_was_reminded_of_and_which_skills_it_read_or_not(browser, runtime):
+    run_id = await told(runtime, built(opening(runtime, "九点最忙", "never sell at night")), replied())
+
+    entry = article((await browser.get(f"/console/runs/{run_id}")).text, 3)
+
+    for text in ("九点最忙", "never sell at night", "hedging", "selling: it is outside 09:00-17:00"):
+        assert text in entry, text
+
+
+async def test_a_run_says_with_which_version_of_its_definition_it_ran_and_whether_that_has_changed(browser, runtime):
+    runtime.defined["patient"] = DEFINITION
+    notes = [(EntryKind.RUN_ACTIVE, {"seconds": number}) for number in range(300)]
+    run_id = await told(runtime, built(), replied(), *notes)
+
+    page = (await browser.get(f"/console/runs/{run_id}")).text
+    assert "<code>v1</code></dd>" in page
+    runtime.defined["patient"] = replace(DEFINITION, version="v2")
+    assert '<code>v1</code> <span class="tag warn">changed since' in (await browser.get(f"/console/runs/{run_id}")).text
+    older = await told(runtime, built(definition=""), replied())
+    assert "Definition" not in (await browser.get(f"/console/runs/{older}")).text
+
+
+async def test_what_a_model_saw_is_taken_apart_with_its_tokens_memories_skills_and_tools(browser, runtime):
+    run_id = await told(
+        runtime, built(opening(runtime, "九点最忙")), FAILED, replied(calls=[CALL]), FOUND, replied("done")
+    )
+    withhold(runtime, run_id)
+    page = (await browser.get(f"/console/runs/{run_id}")).text
+    assert f'href="/console/runs/{run_id}/entries/5/prompt">what it saw' in article(page, 5)
+    assert "what it saw" not in article(page, 6)
+
+    first = (await browser.get(f"/console/runs/{run_id}/entries/5/prompt")).text
+    for text in (
+        "You are calm.", "Skill: hedging", "Hedge early.", "Looks at a state.", "九点最忙", "客户", "2,000, 25 % cached",
+        "shop.pay", "nothing is left today", "selling", "429",
+    ):  # fmt: skip
+        assert text in first, text
+    assert "Messages after the first one" not in first
+    second = (await browser.get(f"/console/runs/{run_id}/entries/7/prompt")).text
+    assert second.index("Let me look.") < second.index("busy")
+    assert "Attempts that failed" not in second
+    assert "done" not in second
+    plain = await browser.get(f"/console/runs/{run_id}/entries/7/prompt?plain=yes")
+    assert plain.headers["content-type"].startswith("text/plain")
+    assert "Hedge early." in plain.text
+    assert '"busy"' in plain.text
+
+
+async def test_what_was_shown_for_no_reply_or_is_not_known_is_a_404(browser, runtime):
+    run_id = await told(runtime, replied())
+
+    for seq in ("1", "3", "4", "99", "x", "99999999999"):
+        assert (await browser.get(f"/console/runs/{run_id}/entries/{seq}/prompt")).status_code == 404, seq
+
+
+async def test_what_a_model_saw_has_texts_of_the_definition_and_is_for_those_who_may_read_agents(browser, runtime):
+    run_id = await told(runtime, built(), replied())
+    withhold(runtime, run_id)
+    await browser.sign_in(await issued(runtime, "runs:read"))
+
+    assert "what it saw" not in (await browser.get(f"/console/runs/{run_id}")).text
+    refused = await browser.get(f"/console/runs/{run_id}/entries/4/prompt")
+    assert (refused.status_code, "agents:read" in refused.text) == (403, True)
+    await browser.sign_in(await issued(runtime, "runs:read", "agents:read"))
+    page = (await browser.get(f"/console/runs/{run_id}/entries/4/prompt")).text
+    assert "You are calm." in page
+    assert "nothing is left today" not in page
+    assert "selling" in page
+
+
+async def test_a_prompt_of_texts_that_mean_harm_is_text(browser, runtime):
+    agent = AgentRef.parse("patient")
+    user = first_message(
+        agent, HOSTILE, now=runtime._clock.now(), outcomes=(HOSTILE,), memories=[as_data({"content": HOSTILE})]
+    )
+    call = {"id": HOSTILE, "name": HOSTILE, "arguments": HOSTILE}
+    texts = {
+        "s": system_prompt(replace(DEFINITION, soul=HOSTILE), [(HOSTILE, HOSTILE)]),
+        "t": orjson.dumps([{"name": HOSTILE}]).decode(),
+    }
+    found = (EntryKind.TOOL_FINISHED, {"call_id": HOSTILE, "tool": HOSTILE, "arguments": HOSTILE, "content": HOSTILE})
+    failed = (FAILED[0], dict.fromkeys(("model", "attempt", "error", "next_model", "retry_in"), HOSTILE))
+    built_ = built(
+        user,
+        skills=[HOSTILE],
+        withheld={HOSTILE: HOSTILE},
+        definition=HOSTILE,
+        route={"task_type": HOSTILE, "by": HOSTILE},
+    )
+    run_id = await told(
+        runtime, built_, replied(HOSTILE, [call]), found, failed, replied(HOSTILE, model=HOSTILE), texts=texts
+    )
+    withhold(runtime, run_id)
+
+    for path in (f"runs/{run_id}", f"runs/{run_id}/entries/7/prompt"):
+        is_harmless((await browser.get(f"/console/{path}")).text, path)
+
+
+def lineage(parent, root=None):
+    return Lineage(root or parent.run_id, parent.run_id, parent.agent.agent_id, 1, ChildRole.WORKER)
+
+
+async def test_runs_of_other_agents_are_a_tree_with_what_each_cost_seen_from_each_of_them(browser, runtime):
+    root = runtime._runs[await told(runtime)]
+    children = [runtime._runs[await told(runtime)] for _ in range(2)]
+    for number, each in enumerate(children, 1):
+        result = RunResult(RunStatus.COMPLETED, usage=Usage(100, 10, 0, number / 4), duration_ms=1_500)
+        trigger = replace(each.trigger, focus=f"part {number}", lineage=lineage(root))
+        change(runtime, each.run_id, trigger=trigger, status=RunStatus.COMPLETED, result=result)
+    waiting = {"runs": {f"c{at}": each.run_id for at, each in enumerate(children)}}
+    journal(runtime, root.run_id, [(EntryKind.RUN_QUEUED, {}), (EntryKind.RUN_WAITING, waiting)])
+
+    of_root = (await browser.get(f"/console/runs/{root.run_id}")).text
+    of_child = (await browser.get(f"/console/runs/{children[0].run_id}")).text
+
+    for page, here in ((of_root, root), (of_child, children[0])):
+        tree = re.search(r'<section class="family".*?</section>', page, re.DOTALL)[0]
+        assert "3, $0.7500" in tree
+        assert tree.index("look at it") < tree.index("part 1") < tree.index("part 2")
+        assert f'href="/console/runs/{here.run_id}" aria-current="true"' in tree
+        assert "1.50 s, 110 tokens, $0.5000" in tree
+    alone = await told(runtime, built(), replied())
+    assert 'class="family"' not in (await browser.get(f"/console/runs/{alone}")).text
+
+
+async def test_of_a_tree_only_those_runs_are_shown_whose_agents_are_the_keys(browser, runtime):
+    root = runtime._runs[await told(runtime)]
+    secret = await triggered(runtime, "assistant", "a secret focus")
+    change(runtime, secret.run_id, trigger=replace(runtime._runs[secret.run_id].trigger, lineage=lineage(root)))
+    waiting = (EntryKind.RUN_WAITING, {"runs": {"c1": secret.run_id, "c2": "run_gone"}})
+    journal(runtime, root.run_id, [(EntryKind.RUN_QUEUED, {}), waiting])
+    await browser.sign_in(await issued(runtime, "runs:read", agents=("agent:patient",)))
+
+    page = (await browser.get(f"/console/runs/{root.run_id}")).text
+
+    assert "a secret focus" not in page
+    assert page.count("gone, or not yours to see") == 2
+
+
+async def test_the_picture_and_its_part_are_in_the_address_and_stay_in_the_links_of_the_page(browser, runtime):
+    run_id = await told(runtime, built(), replied(calls=[CALL]), FOUND, replied("done"))
+    change(runtime, run_id, finished_at=runtime._clock.now() + timedelta(seconds=9), status=RunStatus.COMPLETED)
+
+    page = (await browser.get(f"/console/runs/{run_id}?view=journal&picture=cost&zoom=0-500")).text
+
+    links = {html.unescape(each) for each in re.findall(rf'href="(/console/runs/{run_id}\?[^"#]+)"', page)}
+    for shown in ("picture=cost&zoom=125-375", "picture=cost", "picture=time", "picture=cost&zoom=250-750"):
+        assert f"/console/runs/{run_id}?view=journal&{shown}" in links, shown
+    assert f"/console/runs/{run_id}?picture=cost&zoom=0-500" in links
+    assert len(re.findall(r'<rect class="bar', page)) == 2
+    whole = (await browser.get(f"/console/runs/{run_id}?picture=cost")).text
+    assert len(re.findall(r'<rect class="bar', whole)) == 4
+    for wrong in ("picture=pie", "zoom=9", "zoom=500-100"):
+        assert (await browser.get(f"/console/runs/{run_id}?{wrong}")).status_code == 422
+    free = await told(runtime, built(), replied(usage={}))
+    assert "Nothing of these entries cost anything." in (await browser.get(f"/console/runs/{free}?picture=cost")).text
+
+
+async def test_a_live_page_asks_for_the_head_that_it_shows(browser, runtime):
+    run_id = await told(runtime, built(), replied())
+
+    page = (await browser.get(f"/console/runs/{run_id}?view=journal&picture=time&zoom=0-500")).text
+
+    head = html.unescape(re.search(r' head="([^"]+)"', page)[1])
+    assert head == f"/console/runs/{run_id}?view=journal&picture=time&zoom=0-500&fragment=head"
+    assert "<html" not in (await browser.get(head)).text
+
+
+async def test_each_entry_is_there_as_a_command(browser, runtime):
+    run_id = await told(runtime, built(), replied())
+
+    for view in ("", "?view=journal"):
+        page = (await browser.get(f"/console/runs/{run_id}{view}")).text
+        command = html.unescape(re.search(r' data-curl="([^"]+)"', page)[1])
+        assert (
+            command
+            == f"curl -sN http://localhost:8700/v1/runs/{run_id}/events -H 'Last-Event-ID: {{after}}' | grep -m1 '^data:'"
+        )
+        assert '<copy-curl after="3">' in article(page, 4)
+    await browser.sign_in(await issued(runtime, "runs:read"))
+    page = (await browser.get(f"/console/runs/{run_id}")).text
+    assert "Authorization: Bearer $OWLCLAW_API_KEY" in html.unescape(re.search(r' data-curl="([^"]+)"', page)[1])
+
+
+@pytest.mark.parametrize("path", ["", "?view=journal", "?picture=cost", "/entries/202/prompt"])
+async def test_a_run_of_200_entries_is_a_first_visit_of_less_than_120_kib(browser, runtime, path):
+    calls = [CALL | {"id": f"c{at}", "arguments": f'{{"state":"负载 {at}","why":"{at * 977:x}"}}'} for at in range(100)]
+    steps = [
+        step
+        for call in calls
+        for step in (replied(f"Step {call['id']}.", [call]), (FOUND[0], FOUND[1] | {"call_id": call["id"]}))
+    ]
+    run_id = await told(runtime, built(opening(runtime, *["九点最忙" * 20] * 5)), *steps)
+
+    page = await browser.get(f"/console/runs/{run_id}{path}")
+
+    assert page.headers["content-encoding"] == "gzip"
+    files = {html.unescape(each) for each in re.findall(r'(?:href|src)="(/console/static/[^"#]+)', page.text)}
+    total = page.num_bytes_downloaded
+    for each in files:
+        total += (await browser.get(each, headers={"Accept-Encoding": "gzip"})).num_bytes_downloaded
+    assert page.status_code == 200
+    assert len(files) == (3 if "prompt" in path else 4)
+    assert 10_000 < total < COLD_BYTES
+
+
+async def test_pages_are_compressed_for_browsers_that_take_it_and_no_two_have_the_same_token_or_surely_the_same_length(
+    browser, runtime
+):
+    run_id = await told(runtime, built(), *[replied() for _ in range(50)])
+    path = f"/console/runs/{run_id}?before=40"
+
+    pages = [await browser.get(path) for _ in range(20)]
+    plain = await browser.get(path, headers={"Accept-Encoding": "br"})
+
+    assert "content-encoding" not in plain.headers
+    assert {each.headers["vary"] for each in (*pages, plain)} == {"Accept-Encoding"}
+    tokens = [token_of(each.text) for each in (*pages, plain)]
+    assert len({*tokens}) == len({each[:16] for each in tokens}) == len(tokens)
+    assert len({each.num_bytes_downloaded for each in pages}) > 3
+    for token in tokens:
+        assert (await browser.send_form(f"/console/runs/{run_id}/rerun", token=token, once="o")).status_code == 303
+    for token in (tokens[0][16:], tokens[0][:16] + tokens[1][16:], " " * 16 + tokens[0][16:], ""):
+        assert (await browser.send_form(f"/console/runs/{run_id}/rerun", token=token)).status_code == 403
