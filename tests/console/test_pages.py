@@ -424,7 +424,7 @@ async def test_whatever_is_in_a_field_is_shown_as_text(browser, runtime):
 def is_harmless(page, path):
     scripts = re.findall(r"<script[^>]*>", page)
     assert all(
-        re.fullmatch(r'<script type="module" src="/console/static/(?:console|runs)\.js\?v=[0-9a-f]{12}">', each)
+        re.fullmatch(r'<script type="module" src="/console/static/(?:console|runs|palette)\.js\?v=[0-9a-f]{12}">', each)
         for each in scripts
     ), path
     assert "<img" not in page, path
