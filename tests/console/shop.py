@@ -57,7 +57,7 @@ AGENTS: dict[str, dict[str, Any]] = {
         "rules": [
             {
                 "turns": [
-                    {"tool_calls": [_call("refund", order="17", amount=40.0)], "usage": _used(0.02)},
+                    {"tool_calls": [_call("refund", order="{{ payload.order }}", amount=40.0)], "usage": _used(0.02)},
                     {"text": "The customer has been told.", "usage": _used(0.02)},
                 ]
             }
@@ -83,7 +83,7 @@ def ask_warehouse(order: int) -> dict[str, Any]:
 
 
 @app.handler("refund", tags=["dangerous"])
-def refund(order: str, amount: float) -> str:
+def refund(order: int, amount: float) -> str:
     """Pay money back to a customer."""
     return f"refunded {amount:.2f} of order {order}"
 

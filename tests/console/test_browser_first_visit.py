@@ -13,7 +13,7 @@ from tests.console.browsing import opened
 from tests.console.shop import opened_shop
 from tests.listening import listening
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

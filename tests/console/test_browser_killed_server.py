@@ -16,7 +16,7 @@ from serve.loopback import free_ports
 from tests.console.browsing import opened
 from tests.console.shop import READY
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,7 +41,8 @@ def client(port: int, key: str = "") -> httpx.Client:
 
 def waiting(http: httpx.Client) -> tuple[str, str]:
     """The ids of a new run that waits for a person, and of the call that it waits for."""
-    run: str = http.post("/v1/agents/cashier/triggers", json={"focus": "refund order 17"}).json()["run_id"]
+    order = {"focus": "refund order 17", "payload": {"order": 17}}
+    run: str = http.post("/v1/agents/cashier/triggers", json=order).json()["run_id"]
     follow(http, run, "approval_requested")
     found = http.get("/v1/approvals", params={"run": run, "status": "pending"}).json()["approvals"]
     return run, found[0]["approval_id"]

@@ -176,7 +176,7 @@ async def test_breakers_that_are_not_closed_are_shown_with_when_they_are_tried_a
     page = (await browser.get(FLEET)).text
     shown = words(page)
 
-    assert "patient shop.ask 5 open: one call tests it" in shown
+    assert "patient shop.ask 5 open : one call tests it" in shown
     assert "patient shop.look 6 half open: the next call tests it" in shown
     assert "shop.pay" not in shown
     assert shown.index("shop.ask") < shown.index("shop.look")

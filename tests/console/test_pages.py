@@ -454,7 +454,7 @@ async def test_a_first_visit_transfers_little_and_a_second_one_the_page_alone(br
         await triggered(runtime, focus=f"order {number} 看一下大盘")
     page = await browser.get("/console/runs")
     files = sorted({html.unescape(each) for each in re.findall(r'(?:href|src)="(/console/static/[^"#]+)', page.text)})
-    assert len(files) == 4
+    assert len(files) == 5
     total = len(page.content)
     for each in files:
         file = await browser.get(each, headers={"Accept-Encoding": "gzip"})

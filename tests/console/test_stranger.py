@@ -20,7 +20,7 @@ from tests.console.pictures import keep
 from tests.console.shop import ANSWER, REFUSAL, opened_shop
 from tests.listening import listening
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 MOST_ACTIONS = 4
 WIDTH, HEIGHT = 1280, 800
@@ -63,9 +63,10 @@ def ended(http: httpx.Client, agent: str, focus: str, **payload: object) -> str:
     return run
 
 
-def asking(http: httpx.Client, agent: str, focus: str) -> str:
+def asking(http: httpx.Client, agent: str, order: int) -> str:
     """Return the call of a new run of a cashier that waits for a person."""
-    run = http.post(f"/v1/agents/{agent}/triggers", json={"focus": focus}).json()["run_id"]
+    body = {"focus": f"refund order {order}", "payload": {"order": order}}
+    run = http.post(f"/v1/agents/{agent}/triggers", json=body).json()["run_id"]
     with http.stream("GET", f"/v1/runs/{run}/events") as events:
         assert any(line == "event: approval_requested" for line in events.iter_lines())
     found: str = http.get("/v1/approvals", params={"run": run}).json()["approvals"][0]["approval_id"]
@@ -85,7 +86,7 @@ def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         httpx.Client(base_url=url, timeout=120) as client,
     ):
         client.headers["Authorization"] = f"Bearer {key_of(client, 'owner', 'admin')}"
-        memory = {"content": "Mr Mayer, customer 4711, wants no calls before ten.", "tags": ["customer"]}
+        memory = {"content": "Mr Mayer wants every order packed without plastic.", "tags": ["customer"]}
         client.post("/v1/agents/clerk/memories", json=memory).raise_for_status()
         for number in (15, 16, 17, 18):
             ended(client, "clerk", f"look at order {number}", order=number, customer=4711)
@@ -93,12 +94,12 @@ def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
             ended(client, "analyst", f"sales of week {number}")
         for focus in ("buy 20 kettles", "buy 12 teapots"):
             ended(client, "buyer", focus)
-        for agent, focus in (("cashier:paris", "refund order 12"), ("cashier:rome", "refund order 9")):
-            call = asking(client, agent, focus)
+        for agent, order in (("cashier:paris", 12), ("cashier:rome", 9)):
+            call = asking(client, agent, order)
             said = {"decision": "allow_once", "reason": "the parcel came back"}
             theirs = {"Authorization": f"Bearer {key_of(client, 'ada', 'approver')}"}
             client.post(f"/v1/approvals/{call}/decision", json=said, headers=theirs).raise_for_status()
-        asking(client, "cashier:oslo", "refund order 17")
+        asking(client, "cashier:oslo", 17)
         for number in range(30, 36):
             client.post("/v1/agents/cashier:oslo/triggers", json={"focus": f"refund order {number}"})
         for agent, focus, cron in (
@@ -209,7 +210,7 @@ def test_what_did_the_agent_see(visit):
     stranger.click(prompt.locator("summary", has_text="tools"))
 
     expect(prompt).to_contain_text("look at order 17")
-    expect(prompt).to_contain_text("4711")
+    expect(prompt).to_contain_text('"customer":4711')
     expect(prompt).to_contain_text("shop.look_up_order")
     expect(stranger.page.locator("#entries")).to_contain_text(ANSWER.replace("{{ payload.order }}", "17"))
     stranger.picture("what-the-agent-saw")
@@ -230,13 +231,13 @@ def test_a_memory_is_corrected(visit, http):
     stranger = visit("/agents/clerk")
     stranger.click(stranger.page.get_by_role("link", name="1 active"))
     stranger.click(stranger.page.get_by_text("Edit", exact=True))
-    stranger.fill(stranger.page.get_by_label("Content"), "Mr Meyer, customer 4711, wants no calls before ten.")
+    stranger.fill(stranger.page.get_by_label("Content"), "Mr Meyer wants every order packed without plastic.")
     stranger.picture("correct-a-memory")
     stranger.click(stranger.page.get_by_role("button", name="Save"))
 
     expect(stranger.page.locator("article.memory").first).to_contain_text("Mr Meyer")
     (memory,) = http.get("/v1/agents/clerk/memories").json()["memories"]
-    assert memory["content"] == "Mr Meyer, customer 4711, wants no calls before ten."
+    assert memory["content"] == "Mr Meyer wants every order packed without plastic."
 
 
 def test_the_pages_that_the_docs_show_beside_are_there(visit):
