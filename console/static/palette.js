@@ -37,11 +37,12 @@ class Palette {
     this.field.addEventListener("keydown", (event) => this.act(event));
     this.list.addEventListener("click", (event) => this.go(event.target.closest("[role=option]")));
     this.dialog.addEventListener("click", (event) => { if (event.target === this.dialog) this.dialog.close(); });
-    document.body.append(this.dialog);
+    this.dialog.addEventListener("close", () => this.dialog.remove());
   }
 
   open() {
     if (this.dialog.open) return;
+    document.body.append(this.dialog);
     this.dialog.showModal();
     this.field.value = "";
     this.agents = sees("agents") ? links("agents?fragment=rows", "td.c-name a.agent", "agent") : Promise.resolve([]);

@@ -159,8 +159,8 @@ def test_one_goes_anywhere_by_the_keyboard_alone(chromium, http):
             ("fle", "Fleet", "**/console/fleet"),
             ("cashier:0", "cashier:0", "**/console/agents/cashier%3A0"),
             ("parcel 4711", "look at parcel 4711", f"**/console/runs/{run}"),
-            (run, run, f"**/console/runs/{run}"),
             ("assistant:new", "assistant:new", "**/console/agents/assistant%3Anew"),
+            (run, run, f"**/console/runs/{run}"),
         ):
             page.keyboard.press("Control+k")
             page.keyboard.type(typed)

@@ -43,7 +43,7 @@ def test_a_first_visitor_is_told_how_to_begin_and_sees_the_first_runs_arrive(chr
 def test_a_first_visitor_triggers_the_first_run_by_the_form_and_sees_it(chromium, http):
     with opened(chromium, http) as page:
         page.goto(f"{http.base_url}/console/runs")
-        page.get_by_label("Agent", exact=True).last.select_option("analyst")
+        page.locator(".first select").select_option("analyst")
         page.get_by_label("Focus", exact=True).fill("the first look")
         page.get_by_role("button", name="Trigger the first run").click()
 
