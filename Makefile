@@ -5,7 +5,7 @@ PYTHON ?= $(shell for python in python3 python3.12 python3.11 python3.13; do \
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: demo check test test-quick test-long mutants lint format size clean
+.PHONY: demo check test test-quick test-long mutants pictures lint format size clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/python examples/demo.py
@@ -28,6 +28,10 @@ test-long: $(VENV)/.dev
 
 mutants: $(VENV)/.dev
 	$(BIN)/python -m tests.mutants
+
+# The pictures of docs/console/, of pages as they are now.
+pictures: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/console/test_stranger.py --pictures docs/console
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from msgspec import convert
+from msgspec import Struct, convert
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,7 +14,7 @@ from console.visits import SentForm, read_form
 from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus
-from owlclaw_ray.errors import NotFoundError, Problem
+from owlclaw_ray.errors import NotFoundError, Problem, ToolArgumentsError
 from owlclaw_ray.ids import ApprovalId
 from owlclaw_ray.store.queries import ApprovalFilter
 from serve.errors import InvalidRequestError, MalformedJsonError
@@ -30,6 +30,15 @@ from serve.request_bodies import checked, read_json
 
 PAGE = 100
 _ANY = "any"
+_UNPROCESSABLE = 422
+
+
+class RefusedEdit(Struct, frozen=True):
+    """What somebody wrote in a form that was refused, so that nobody has to write it again."""
+
+    arguments: str
+    reason: str
+    problems: tuple[str, ...]
 
 
 class ApprovalPages(Pages):
@@ -49,6 +58,7 @@ class ApprovalPages(Pages):
             "approvals.html",
             "live",
             approvals=found,
+            decider=principal_id_of(request),
             narrowed=narrowed,
             status=status,
             agent=agent,
@@ -68,13 +78,24 @@ class ApprovalPages(Pages):
     @page("GET /console/approvals/{approval_id}", "approvals:read")
     async def console_approval(self, request: Request) -> Response:
         """Show one call."""
-        return await self.shown(request, "approval.html", approval=await self._approval(request))
+        return await self._shown(request, await self._approval(request))
 
     @page("POST /console/approvals/{approval_id}/decision", "approvals:decide")
     async def console_decide(self, request: Request) -> Response:
-        """Allow or deny the call, and lead back to the inbox."""
+        """Allow or deny the call, and lead back to the inbox; what is refused is shown again, with what is wrong."""
         form = await read_form(request)
         approval = await self._approval(request)
+        try:
+            await self._decide(request, form, approval)
+        except (InvalidRequestError, ToolArgumentsError) as error:
+            wrong = error.details if isinstance(error, ToolArgumentsError) else tuple(map(str, error.problems))
+            refused = RefusedEdit(form.text("arguments"), form.text("reason"), wrong)
+            response = await self._shown(request, approval, refused)
+            response.status_code = _UNPROCESSABLE
+            return response
+        return see("/approvals")
+
+    async def _decide(self, request: Request, form: SentForm, approval: Approval) -> None:
         asked: dict[str, Any] = {"decision": form.text("decision"), "reason": form.text("reason").strip()}
         arguments = _other_arguments(form, approval)
         if arguments is not None and asked["decision"] != "deny":
@@ -83,7 +104,10 @@ class ApprovalPages(Pages):
         who = {"by": actor_of(request, ""), "principal": principal_id_of(request)}
         decision = convert({**decided, **who}, ApprovalDecision)
         await self._runtime.decide(tenant_of(request), approval.request.approval_id, decision)
-        return see("/approvals")
+
+    async def _shown(self, request: Request, approval: Approval, refused: RefusedEdit | None = None) -> Response:
+        who = principal_id_of(request)
+        return await self.shown(request, "approval.html", approval=approval, decider=who, refused=refused)
 
     async def _approval(self, request: Request) -> Approval:
         approval_id = request.path_params["approval_id"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import ClassVar, TypeAlias
 
 from msgspec import Struct
@@ -30,6 +31,8 @@ from serve.surfaces import Surroundings
 _WAITING = 50
 """Runs that wait, and runs that are queued, at most."""
 _MODELS = 12
+_BREAKERS_OF = 200
+"""Agents, the first by name, whose breakers are shown: each breaker is in its agent's state, and nothing lists them all."""
 _FRESH_SECONDS = 9.0
 """Less than the time after which an open page asks again."""
 _State: TypeAlias = tuple[ClusterView, Sequence[MetricFamily], Health]
@@ -45,6 +48,28 @@ class ProviderLoad(Struct, frozen=True):
     """Calls that the provider is taken to bear at once."""
     running: float
     waiting: float
+
+
+class GatewayLoad(Struct, frozen=True):
+    """What the model gateway of a node does."""
+
+    answers: bool
+    running: float
+    """Calls of all providers."""
+    waiting: float
+
+
+class OpenBreaker(Struct, frozen=True):
+    """A circuit breaker that keeps an agent from a tool."""
+
+    agent: AgentRef
+    tool: str
+    failures: int
+    """In a row."""
+    until: datetime
+    """When one call may try it again."""
+    half_open: bool
+    """That time has come."""
 
 
 class ModelUse(Struct, frozen=True):
@@ -86,7 +111,9 @@ class FleetPages(Pages):
         """Show the nodes, as they say, and the numbers of all parts."""
         view, families, health = await self._state(anew=FRAGMENT not in request.query_params)
         now = Numbers(families)
-        waits = await self._waits(request, view, health) if principal_of(request).may("runs:read") else None
+        principal = principal_of(request)
+        waits = await self._waits(request, view, health) if principal.may("runs:read") else None
+        breakers = await self._breakers(request) if principal.may("agents:read") else None
         return await self.shown(
             request,
             "fleet.html",
@@ -101,6 +128,9 @@ class FleetPages(Pages):
             actors={key[0]: value for key, value in now.by("owlclaw_actors", ("state",)).items()},
             means=MetricsDelta(now),
             providers=providers_of(now),
+            gateways=gateways_of(now),
+            breakers=breakers,
+            breakers_of=_BREAKERS_OF,
             models=models_of(now),
             waits=waits,
         )
@@ -146,6 +176,25 @@ class FleetPages(Pages):
             return Wait(run, number, "no node is active")
         return Wait(run, number, "it is about to begin")
 
+    async def _breakers(self, request: Request) -> Sequence[OpenBreaker]:
+        """Return the breakers of the tenant's first agents that are not closed, those that open last in front."""
+        now = self._now().timestamp()
+        agents = await self._runtime.agents(tenant_of(request), "", _BREAKERS_OF)
+        found = [
+            OpenBreaker(
+                view.agent,
+                each.tool,
+                each.failures,
+                datetime.fromtimestamp(each.open_until, UTC),
+                each.half_open_at(now),
+            )
+            for view in agents
+            if view.record is not None
+            for each in view.record.state.breakers
+            if each.open_until
+        ]
+        return sorted(found, key=lambda each: each.until, reverse=True)
+
     @page("GET /console/fleet/nodes/{node}/drain", "system:admin")
     async def console_ask_drain(self, request: Request) -> Response:
         """Show what draining the node means; nothing is done."""
@@ -179,6 +228,17 @@ def providers_of(now: Numbers) -> Sequence[ProviderLoad]:
         )
         for (name, node), limit in sorted(slots.items())
     ]
+
+
+def gateways_of(now: Numbers) -> Mapping[str, GatewayLoad]:
+    """Return the model gateways by their nodes' names, whether or not they answer."""
+    calls = now.by("owlclaw_provider_calls", ("node", "state"))
+    return {
+        node: GatewayLoad(bool(up), calls.get((node, "running"), 0.0), calls.get((node, "waiting"), 0.0))
+        for (part,), up in now.by("owlclaw_up", ("part",)).items()
+        for kind, _, node in [part.partition("@")]
+        if kind == "gateway"
+    }
 
 
 def models_of(now: Numbers) -> Sequence[ModelUse]:

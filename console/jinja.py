@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from console.arguments import argument_fields
 from console.schedule_times import in_words, local
 from console.static_files import address
 from console.text import brief, clipped, finalised, pretty
@@ -24,6 +25,7 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.filters |= {
+        "argument_fields": argument_fields,
         "brief": brief,
         "clipped": clipped,
         "count": counted,

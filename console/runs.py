@@ -80,6 +80,7 @@ class RunsPages(Pages):
             chosen=chosen,
             before=asked.get("before", ""),
             upto=upto,
+            grows=is_part and not asked.get("upto"),
             statuses=[OPEN, *(each.value for each in RunStatus)],
             kinds=list(TriggerKind),
             did=did and (did[1], int(did[2]), int(did[3] or 0)),

@@ -81,18 +81,35 @@ class LiveRegion extends HTMLElement {
 /** Appends the entries of a run as they are committed: src (the stream), head (what to renew after them). */
 class RunStream extends HTMLElement {
   connectedCallback() {
-    const source = this.getAttribute("src");
-    if (!source) return;
+    this.wait = 1;
+    if (this.getAttribute("src")) this.open();
+  }
+
+  /** Follow the stream, from behind the last entry that is shown. */
+  open() {
+    const source = new URL(this.getAttribute("src"), location);
+    if (this.last) source.searchParams.set("after", this.last);
     this.stream = new EventSource(source);
-    this.stream.onopen = () => lost(false);
-    this.stream.onerror = () => lost(true);
+    this.stream.onopen = () => { this.wait = 1; lost(false); };
+    this.stream.onerror = () => this.again();
     this.stream.addEventListener("entries", (event) => this.append(event));
     this.stream.addEventListener("end", () => { this.stream.close(); lost(false); this.renew(); });
+  }
+
+  /** A browser asks again by itself if the connection breaks, but not after an answer that is no stream, as of a proxy whose server is away. */
+  again() {
+    lost(true);
+    if (this.stream.readyState !== EventSource.CLOSED) return;
+    clearTimeout(this.reopening);
+    this.reopening = setTimeout(() => this.open(), 1000 * this.wait);
+    this.wait = Math.min(30, 2 * this.wait);
+    this.renew();
   }
 
   disconnectedCallback() {
     this.stream?.close();
     clearTimeout(this.timer);
+    clearTimeout(this.reopening);
   }
 
   append(event) {
@@ -101,7 +118,8 @@ class RunStream extends HTMLElement {
     for (const each of [...parsed(event.data).children]) {
       if (!document.getElementById(each.id)) entries.append(each);
     }
-    document.getElementById("last-entry").textContent = event.lastEventId;
+    this.last = event.lastEventId;
+    document.getElementById("last-entry").textContent = this.last;
     if (atEnd && entries.children.length > 6) scrollTo({ top: document.documentElement.scrollHeight });
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.renew(), 250);
@@ -109,11 +127,12 @@ class RunStream extends HTMLElement {
 
   async renew() {
     const response = await fetch(this.getAttribute("head"), { headers: { accept: "application/problem+json" } }).catch(() => null);
+    if (response?.status === 401) return location.reload();
     if (response?.ok) update(parsed(await response.text()));
   }
 }
 
-/** j and k go from call to call; a and d to its buttons, which Enter presses: no key alone decides anything. */
+/** j and k go from call to call; a and d to its buttons, which Enter presses: no key alone decides anything. e opens its arguments; Escape leaves a field. */
 class ApprovalInbox extends HTMLElement {
   connectedCallback() {
     this.pressed = (event) => this.act(event);
@@ -123,15 +142,26 @@ class ApprovalInbox extends HTMLElement {
   disconnectedCallback() { document.removeEventListener("keydown", this.pressed); }
 
   act(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, textarea, select")) {
+      if (event.key === "Escape") event.target.closest("article.ask")?.focus();
+      return;
+    }
     const calls = [...this.querySelectorAll("article.ask")];
     const at = calls.findIndex((each) => each.contains(document.activeElement));
-    const button = (value) => (calls[at] ?? calls[0])?.querySelector(`button[value="${value}"]`);
+    const call = calls[at] ?? calls[0];
+    const button = (value) => call?.querySelector(`button[value="${value}"]`);
+    const editor = () => {
+      const edit = call?.querySelector("details.edit");
+      if (edit) edit.open = true;
+      return edit?.querySelector("textarea");
+    };
     const steps = {
       j: () => calls[Math.min(at + 1, calls.length - 1)],
       k: () => calls[Math.max(at - 1, 0)],
       a: () => button("allow_once"),
       d: () => button("deny"),
+      e: editor,
     };
     const target = steps[event.key]?.();
     if (!target) return;

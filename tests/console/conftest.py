@@ -6,6 +6,7 @@ import shutil
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import httpx
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     import playwright.sync_api
 
 SERVER = "http://localhost:8700"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """With `--pictures FOLDER` tests/console/test_stranger.py keeps what it sees."""
+    parser.addoption("--pictures", type=Path, default=None, metavar="FOLDER", help="write pictures of pages there")
 
 
 class StageClock(SystemClock):

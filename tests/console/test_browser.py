@@ -8,6 +8,7 @@ import httpx
 import pytest
 from playwright.sync_api import expect
 
+from tests.console.accessibility import violations
 from tests.console.browsing import NAMELESS, PALE, opened
 from tests.contract.conftest import server  # noqa: F401 - a fixture
 
@@ -108,6 +109,91 @@ def test_a_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back(chromiu
         run = http.post("/v1/agents/assistant/triggers", json={"focus": "after the failure"}).json()["run_id"]
         page.get_by_role("link", name="new run").click()
         expect(page.locator(f"#{run}")).to_be_visible()
+
+
+def test_a_run_is_followed_again_after_answers_that_are_no_stream(chromium, http):
+    approval = waiting(http, 5)
+    with opened(chromium, http, expected="503") as page:
+        page.route("**/stream?*", lambda route: route.fulfill(status=503, body=""))
+        page.goto(f"{http.base_url}/console/runs/{approval['run_id']}")
+        expect(page.locator("#connection")).to_be_visible()
+        http.post(f"/v1/approvals/{approval['approval_id']}/decision", json={"decision": "deny", "reason": "meanwhile"})
+        page.unroute("**/stream?*")
+
+        expect(page.locator("#entries")).to_contain_text("meanwhile")
+        expect(page.locator("#connection")).to_be_hidden()
+        seqs = page.locator("#entries article .seq").all_inner_texts()
+        assert [int(each) for each in seqs] == [*range(1, len(seqs) + 1)]
+
+
+def test_arguments_are_edited_by_the_keyboard_beside_what_they_must_be(chromium, http):
+    approval = waiting(http, 6)
+    with opened(chromium, http, expected="status of 422") as page:
+        page.goto(f"{http.base_url}/console/approvals/{approval['approval_id']}")
+        page.keyboard.press("e")
+        arguments = page.get_by_label("Arguments, as JSON")
+        expect(arguments).to_be_focused()
+        expect(page.get_by_role("row", name="order")).to_contain_text("required")
+        arguments.fill('{"order": 17}')
+        page.keyboard.press("Escape")
+        page.keyboard.press("a")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_contain_text("nothing has changed")
+        expect(arguments).to_have_value('{"order": 17}')
+        assert violations(page, "light") + violations(page, "dark") == []
+
+        arguments.fill('{"order": "18"}')
+        page.get_by_placeholder("Comment").fill("the other one")
+        page.keyboard.press("Enter")
+        assert http.get(f"/v1/approvals/{approval['approval_id']}").json()["status"] == "pending"
+        page.get_by_role("button", name="Allow", exact=True).click()
+        page.wait_for_url("**/console/approvals")
+        decision = http.get(f"/v1/approvals/{approval['approval_id']}").json()["decision"]
+        assert (decision["arguments"], decision["reason"]) == ({"order": "18"}, "the other one")
+
+
+def test_one_goes_anywhere_by_the_keyboard_alone(chromium, http):
+    run = http.post("/v1/agents/assistant:far/triggers?wait=60", json={"focus": "look at parcel 4711"}).json()["run_id"]
+    with opened(chromium, http) as page:
+        for typed, option, address in (
+            ("fle", "Fleet", "**/console/fleet"),
+            ("cashier:0", "cashier:0", "**/console/agents/cashier%3A0"),
+            ("parcel 4711", "look at parcel 4711", f"**/console/runs/{run}"),
+            ("assistant:new", "assistant:new", "**/console/agents/assistant%3Anew"),
+            (run, run, f"**/console/runs/{run}"),
+        ):
+            page.keyboard.press("Control+k")
+            page.keyboard.type(typed)
+            expect(page.get_by_role("option", selected=True)).to_contain_text(option)
+            page.keyboard.press("Enter")
+            page.wait_for_url(address)
+        page.keyboard.press("Control+k")
+        page.keyboard.type("parcel")
+        expect(page.get_by_role("option", name="look at parcel 4711")).to_be_visible()
+        assert violations(page, "light") + violations(page, "dark") == []
+        page.keyboard.press("ArrowUp")
+        page.keyboard.press("ArrowDown")
+        expect(page.get_by_role("option", selected=True)).to_contain_text("search the runs")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/console/runs?text=parcel")
+        page.keyboard.press("Control+k")
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_the_palette_offers_nothing_that_its_user_may_not_see(chromium, http):
+    key = http.post("/v1/keys", json={"name": "approver alone", "scopes": ["approvals:read"]}).json()["key"]
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(f"{http.base_url}/console/sign-in")
+    page.get_by_label("Access key").fill(key)
+    page.get_by_role("button", name="Sign in").click()
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("option")).to_have_count(1)
+    expect(page.get_by_role("option")).to_contain_text("Approvals")
+    page.keyboard.type("run_01jd4k0000")
+    expect(page.get_by_role("option")).to_have_count(0)
+    context.close()
 
 
 def test_without_scripts_everything_is_there_but_what_is_live(chromium, http):

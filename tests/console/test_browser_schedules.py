@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -17,21 +16,6 @@ pytestmark = pytest.mark.browser
 def made(http, agent, **fields):
     answer = http.post(f"/v1/agents/{agent}/schedules", json=fields)
     return answer.raise_for_status().json()["schedule_id"]
-
-
-def test_a_stranger_finds_out_what_will_run_tonight(chromium, http):
-    http.post("/v1/agents/assistant/triggers?wait=30", json={"focus": "x"})
-    made(http, "assistant", focus="nightly report", cron_expression="30 2 * * *", timezone="Asia/Shanghai")
-    made(http, "assistant:later", focus="in three days", delay_seconds=3 * 86_400)
-    with opened(chromium, http, timezone_id="Asia/Shanghai", locale="en-GB") as page:
-        page.get_by_role("link", name="Schedules").click()
-        page.get_by_role("link", name="What runs next").click()
-
-        expect(page.get_by_role("heading", level=1)).to_have_text("What runs in the next 24 hours")
-        row = page.get_by_role("row", name="nightly report")
-        expect(row).to_contain_text("At 02:30")
-        expect(row.locator("relative-time").first).to_have_text(re.compile(r"02:30"))
-        expect(page.get_by_role("row", name="in three days")).to_have_count(0)
 
 
 def test_a_schedule_is_made_paused_and_backfilled_by_somebody_who_sees_first_what_would_run(chromium, http):

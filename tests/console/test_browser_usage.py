@@ -1,4 +1,4 @@
-"""Two questions of a stranger, in a real browser over the real engine: which agent costs most today, and which tool is slow."""
+"""Usage and charts, in a real browser over the real engine."""
 
 from __future__ import annotations
 
@@ -83,18 +83,7 @@ def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_which_agent_costs_most_today(chromium, http):
-    with opened(chromium, http) as page:
-        page.get_by_role("link", name="by cost today").click()
-
-        first = page.locator("table.agents tbody tr").first
-        expect(first).to_contain_text("lavish")
-        expect(first).to_contain_text("$2.50")
-        names = page.locator("table.agents tbody .c-name").all_inner_texts()
-        assert [each.strip() for each in names] == ["lavish", "middling", "thrifty"]
-
-
-def test_which_tool_is_slow_and_which_fails(chromium, http):
+def test_usage_names_the_slowest_tool_first_and_says_how_often_one_fails(chromium, http):
     with opened(chromium, http) as page:
         page.get_by_role("link", name="Usage").click()
 

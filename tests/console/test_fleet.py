@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from console.fleet import models_of, providers_of
 from owlclaw_ray.access.keys import KeyRequest
-from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.governance import Breaker
 from owlclaw_ray.domain.node import ClusterView, LeaseView, NodeCondition
 from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.run import RunStatus
@@ -127,6 +128,63 @@ def test_providers_and_models_are_read_off_the_metrics():
         100,
     )
     assert (unknown.model, unknown.calls, unknown.failed, unknown.seconds) == ("unknown", 2, 2, None)
+
+
+async def test_the_model_gateway_of_a_node_says_whether_it_answers_and_how_many_calls_it_has(browser, runtime):
+    runtime.cluster = replace(runtime.cluster, nodes=(node_view(), node_view("beta"), node_view("gamma")))
+    calls = "owlclaw_provider_calls"
+    shown_by(
+        runtime,
+        family(
+            "owlclaw_up",
+            ("owlclaw_up", {"part": "gateway@alpha"}, 1.0),
+            ("owlclaw_up", {"part": "gateway@beta"}, 0.0),
+            ("owlclaw_up", {"part": "keeper@gamma"}, 1.0),
+        ),
+        family(
+            calls,
+            (calls, {"provider": "openai", "node": "alpha", "state": "running"}, 3.0),
+            (calls, {"provider": "ollama", "node": "alpha", "state": "running"}, 1.0),
+            (calls, {"provider": "openai", "node": "alpha", "state": "waiting"}, 2.0),
+        ),
+    )
+
+    page = (await browser.get(FLEET)).text
+    alpha, beta, gamma = (words("<main>" + each) for each in page.split('<article class="card node">')[1:])
+
+    assert "Model gateway 4 calls, 2 waiting" in alpha
+    assert "Model gateway no answer" in beta
+    assert "Model gateway" not in gamma
+
+
+async def test_breakers_that_are_not_closed_are_shown_with_when_they_are_tried_again(browser, runtime, monkeypatch):
+    await triggered(runtime, "patient")
+    now = runtime._clock.now().timestamp()
+    breakers = (
+        Breaker("shop.pay", 3),
+        Breaker("shop.ask", 5, now + 40),
+        Breaker("shop.look", 6, now - 5),
+        Breaker(HOSTILE, 7, now + 4),
+    )
+    view = await runtime.agent(AgentRef.parse("patient"))
+    state = AgentState(breakers=breakers)
+
+    async def agents(_tenant, _after, _limit):
+        return [replace(view, record=replace(view.record, state=state))]
+
+    monkeypatch.setattr(runtime, "agents", agents)
+    page = (await browser.get(FLEET)).text
+    shown = words(page)
+
+    assert "patient shop.ask 5 open : one call tests it" in shown
+    assert "patient shop.look 6 half open: the next call tests it" in shown
+    assert "shop.pay" not in shown
+    assert shown.index("shop.ask") < shown.index("shop.look")
+    is_harmless(page, FLEET)
+    monkeypatch.undo()
+    assert "All are closed" in words((await browser.get(FLEET)).text)
+    await browser.sign_in(await issued(runtime, "system:read"))
+    assert "Circuit breakers" not in (await browser.get(FLEET)).text
 
 
 async def test_what_waits_says_for_what_and_leads_there(browser, runtime):

@@ -424,7 +424,7 @@ async def test_whatever_is_in_a_field_is_shown_as_text(browser, runtime):
 def is_harmless(page, path):
     scripts = re.findall(r"<script[^>]*>", page)
     assert all(
-        re.fullmatch(r'<script type="module" src="/console/static/(?:console|runs?)\.js\?v=[0-9a-f]{12}">', each)
+        re.fullmatch(r'<script type="module" src="/console/static/(?:console|runs?|palette)\.js\?v=[0-9a-f]{12}">', each)
         for each in scripts
     ), path
     assert "<img" not in page, path
@@ -454,7 +454,7 @@ async def test_a_first_visit_transfers_little_and_a_second_one_the_page_alone(br
         await triggered(runtime, focus=f"order {number} 看一下大盘")
     page = await browser.get("/console/runs")
     files = sorted({html.unescape(each) for each in re.findall(r'(?:href|src)="(/console/static/[^"#]+)', page.text)})
-    assert len(files) == 4
+    assert len(files) == 5
     total = len(page.content)
     for each in files:
         file = await browser.get(each, headers={"Accept-Encoding": "gzip"})

@@ -571,7 +571,8 @@ class MemoryRuntime(Runtime):
         return score_of(await self.run(tenant, run_id), judgement)
 
     async def agents(self, tenant: TenantId, after: str = "", limit: int = 1_000) -> Sequence[AgentView]:
-        refs = {AgentRef.parse(name) for name in DEFINITIONS} | {run.agent for run in self._runs.values()}
+        triggered = {run.agent for run in self._runs.values() if run.agent.definition in DEFINITIONS}
+        refs = {AgentRef.parse(name) for name in DEFINITIONS} | triggered
         found = sorted((ref for ref in refs if ref.agent_id > after), key=lambda ref: ref.agent_id)
         return [await self.agent(ref) for ref in found[:limit]]
 

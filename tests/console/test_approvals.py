@@ -1,0 +1,135 @@
+"""What the inbox says of a call, and what becomes of an edit that is refused."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+from msgspec.structs import replace
+
+from owlclaw_ray.access.keys import KeyRequest
+from owlclaw_ray.domain.approval import Allowance, ApprovalDecision, ApprovalStatus, Decision
+from owlclaw_ray.domain.principal import LOCAL
+from tests.console.conftest import issued, token_of
+from tests.console.test_fleet import words
+from tests.console.test_pages import HOSTILE, is_harmless
+
+INBOX = "/console/approvals"
+
+
+def path_of(approval):
+    return f"{INBOX}/{approval.request.approval_id}"
+
+
+def settle(runtime, approval, status, **fields):
+    runtime._approvals[approval.request.approval_id] = replace(approval, status=status, **fields)
+
+
+@pytest.mark.parametrize(
+    ("permission", "rest"),
+    [("write", "; what it planned to do after it in the same turn is not done."), ("readonly", ".")],
+)
+async def test_a_call_says_what_becomes_of_it_if_nobody_decides(browser, runtime, permission, rest):
+    approval = runtime.request_approval(permission=permission)
+    expires = f"{approval.request.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+
+    for path in (INBOX, path_of(approval)):
+        page = words((await browser.get(path)).text)
+
+        assert f"If nobody decides by {expires}" in page
+        assert f"the call is denied: the agent is told so and its run goes on without it{rest} " in page
+
+
+async def test_a_call_that_nobody_decided_says_so(browser, runtime):
+    late, ended = runtime.request_approval(), runtime.request_approval()
+    denial = ApprovalDecision(Decision.DENY, "expired")
+    settle(runtime, late, ApprovalStatus.EXPIRED, decision=denial, decided_at=late.request.expires_at)
+    settle(runtime, ended, ApprovalStatus.WITHDRAWN, decided_at=ended.request.requested_at)
+
+    assert "the call was denied, and the agent told so" in words((await browser.get(path_of(late))).text)
+    assert "cancelled or interrupted before anybody decided" in words((await browser.get(path_of(ended))).text)
+    for each in (late, ended):
+        assert "If nobody decides" not in (await browser.get(path_of(each))).text
+
+
+async def test_arguments_are_edited_beside_what_the_schema_says_of_them(browser, runtime):
+    properties = {
+        "to": {"type": "string", "description": "Who gets it.", "maxLength": 90},
+        HOSTILE: {"enum": [HOSTILE]},
+    }
+    approval = runtime.request_approval(input_schema={"properties": properties, "required": ["to"]})
+
+    page = (await browser.get(INBOX)).text
+
+    assert "to required string, length at most 90 Who gets it." in words(page)
+    is_harmless(page, INBOX)
+    runtime._approvals[approval.request.approval_id] = replace(
+        approval, request=replace(approval.request, input_schema={})
+    )
+    assert "The tool's schema names no arguments" in words((await browser.get(INBOX)).text)
+
+
+@pytest.mark.parametrize(
+    ("written", "wrong"),
+    [('{"to": 5}', "to:"), ("{", "is not JSON"), ("[1]", "arguments"), (f'{{"to": "{HOSTILE}', "JSON")],
+)
+async def test_an_edit_that_is_refused_is_shown_again_with_what_is_wrong(browser, runtime, written, wrong):
+    approval = runtime.request_approval()
+    fields = {"decision": "allow_once", "arguments": written, "reason": "the other one"}
+
+    refused = await browser.fill(INBOX, f"{path_of(approval)}/decision", **fields)
+
+    assert refused.status_code == 422
+    alert = re.search(r'role="alert">(.*?)</div>', refused.text, re.DOTALL)[1]
+    assert "nothing has changed" in alert
+    assert wrong in alert
+    assert '<details class="part edit" open>' in refused.text
+    assert 'value="the other one"' in refused.text
+    is_harmless(refused.text, INBOX)
+    if HOSTILE not in written:
+        assert html.unescape(re.search(r"<textarea[^>]*>([^<]*)<", refused.text)[1]) == written
+    assert runtime._approvals[approval.request.approval_id].status is ApprovalStatus.PENDING
+    again = {**fields, "token": token_of(refused.text), "arguments": '{"to": "ops"}'}
+    assert (await browser.send_form(f"{path_of(approval)}/decision", **again)).status_code == 303
+
+
+async def test_who_asked_for_the_run_is_told_that_somebody_else_must_allow_the_call_and_may_deny_it(browser, runtime):
+    mine = await runtime.keys.create(LOCAL, KeyRequest("mine", ("approver",)))
+    approval = runtime.request_approval(excluded=(f"key:{mine.key.key_id}",))
+    await browser.sign_in(mine.text)
+
+    page = (await browser.get(INBOX)).text
+
+    assert "You asked for this run, so somebody else must allow the call. You may deny it." in words(page)
+    assert 'value="deny"' in page
+    for offered in ("allow_once", "allow_for_session", "<textarea"):
+        assert offered not in page
+    await browser.sign_in(await issued(runtime, "approver"))
+    page = (await browser.get(INBOX)).text
+    assert f"Whoever asked for the run may not allow it: key:{mine.key.key_id}" in words(page)
+    assert 'value="allow_once"' in page
+    assert (await browser.fill(INBOX, f"{path_of(approval)}/decision", decision="allow_once")).status_code == 303
+
+
+async def test_a_call_for_two_people_says_how_many_are_missing_and_with_which_arguments_the_first_allowed_it(
+    browser, runtime
+):
+    first = await runtime.keys.create(LOCAL, KeyRequest("first", ("approver",)))
+    approval = runtime.request_approval(needed=2)
+    who = f"key:{first.key.key_id}"
+    decision = ApprovalDecision(Decision.ALLOW_ONCE, "seen", "ada", {"to": "ops"}, who)
+    now = approval.request.requested_at
+    settle(runtime, approval, ApprovalStatus.PENDING, allowed_by=(Allowance(decision, now),))
+
+    await browser.sign_in(first.text)
+    page = words((await browser.get(INBOX)).text)
+    assert (
+        "Different people must allow it: 2 in all, 1 still. You have; somebody else must, with the same arguments."
+        in page
+    )
+    assert re.search(r'allowed by ada .*: seen \{"to":"ops"\}', page)
+    await browser.sign_in(await issued(runtime, "approver"))
+    page = words((await browser.get(INBOX)).text)
+    assert "2 in all, 1 still." in page
+    assert "You have;" not in page
