@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import gzip
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import ClassVar, TypeVar
+from functools import partial, wraps
+from types import MappingProxyType
+from typing import ClassVar, TypeVar, cast
 
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from console.jinja import Templates
+from console.live_parts import Audience, LiveParts
 from console.text import bytes_of
 from console.visits import Visit, form_token, new_visitor
 from owlclaw_ray.domain.approval import ApprovalStatus
@@ -27,6 +31,8 @@ FRAGMENT = "fragment"
 """The query parameter that asks for a part of a page."""
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Awaitable[Response]])
 _MOST_PENDING = 100
+_WORTH_COMPRESSING = 1_000
+"""Bytes of a page."""
 
 
 class _NavigationPlace(Struct, frozen=True):
@@ -55,10 +61,29 @@ FIRST_PLACES = 3
 """How many of them stand in the navigation of a narrow screen; the others are behind "More"."""
 
 
-def page(route: str, scope: str, *queries: str) -> Callable[[_Endpoint], _Endpoint]:
-    """Return what marks a function as the page, or the action, of a route; `queries`: the query parameters that it takes."""
+def page(
+    route: str, scope: str, *queries: str, live: Mapping[str, float] = MappingProxyType({})
+) -> Callable[[_Endpoint], _Endpoint]:
+    """Return what marks a function as the page, or the action, of a route; `queries`: the query parameters that it takes.
+
+    `live`: parts without forms that open pages ask for again and again, and how many seconds old each may be.
+    """
     extra = {"parameters": [{"name": name, "in": "query"} for name in queries]}
-    return operation(route, scope, "", {200: {}}, extra=extra, documented=False)
+    mark = operation(route, scope, "", {200: {}}, extra=extra, documented=False)
+    return (lambda endpoint: mark(_shared(endpoint, live))) if live else mark
+
+
+def _shared(endpoint: _Endpoint, live: Mapping[str, float]) -> _Endpoint:
+    @wraps(endpoint)
+    async def answered(self: Pages, request: Request) -> Response:
+        seconds = live.get(request.query_params.get(FRAGMENT, ""))
+        if seconds is None:
+            return await endpoint(self, request)
+        address = f"{request.url.path}?{request.url.query}"
+        audience = Audience.of(address, principal_of(request), compressed=_takes_gzip(request))
+        return await self._live.answer(audience, seconds, partial(endpoint, self, request))
+
+    return cast("_Endpoint", answered)
 
 
 class Pages(Resource):
@@ -71,6 +96,7 @@ class Pages(Resource):
     def __init__(self, surroundings: Surroundings, templates: Templates) -> None:
         super().__init__(surroundings.runtime)
         self._surroundings, self._templates = surroundings, templates
+        self._live = LiveParts(surroundings.clock)
 
     async def shown(self, request: Request, template: str, *parts: str, **context: object) -> Response:
         """Return a page, or one of these parts of it if the request asks for that."""
@@ -91,8 +117,8 @@ class Pages(Resource):
         part = request.query_params.get(FRAGMENT)
         known["is_part"] = part in parts
         if part in parts:
-            return HTMLResponse(bytes_of(self._templates.part(template, part, known)))
-        response = HTMLResponse(bytes_of(self._templates.page(template, known)))
+            return _html(request, self._templates.part(template, part, known))
+        response = _html(request, self._templates.page(template, known))
         if not visit.session and not visit.visitor:
             visit.set(response, "visit", secret)
         return response
@@ -107,6 +133,18 @@ class Pages(Resource):
         where = ApprovalFilter(tenant_of(request), None, None, ApprovalStatus.PENDING, _MOST_PENDING)
         found = len(await self._runtime.approvals(where))
         return f"{_MOST_PENDING - 1}+" if found >= _MOST_PENDING else str(found or "")
+
+
+def _takes_gzip(request: Request) -> bool:
+    return "gzip" in request.headers.get("accept-encoding", "")
+
+
+def _html(request: Request, text: str) -> Response:
+    """Return the page, compressed where the browser takes that; what is secret in it differs each time, see form_token."""
+    body, headers = bytes_of(text), {"Vary": "Accept-Encoding"}
+    if len(body) >= _WORTH_COMPRESSING and _takes_gzip(request):
+        body, headers = gzip.compress(body, 1, mtime=0), headers | {"Content-Encoding": "gzip"}
+    return HTMLResponse(body, headers=headers)
 
 
 def places_of(principal: Principal) -> list[_NavigationPlace]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlsplit
 
@@ -118,8 +119,29 @@ def new_visitor() -> str:
 
 
 def form_token(secret: str) -> str:
-    """Return what a form carries for the session, or the visitor, of that cookie."""
-    return hashlib.sha256(f"owlclaw console form {secret}".encode()).hexdigest()
+    """Return what a form carries for the session, or the visitor, of that cookie.
+
+    It is another one each time, so that the length of a compressed page tells nothing of it (BREACH).
+    """
+    mask = secrets.token_bytes(hashlib.sha256().digest_size)
+    return urlsafe_b64encode(mask + _masked(_token_bytes(secret), mask)).decode()
+
+
+def _is_token_of(token: str, secret: str) -> bool:
+    try:
+        sent = urlsafe_b64decode(token.encode())
+    except ValueError:
+        return False
+    mask, masked = sent[: len(sent) // 2], sent[len(sent) // 2 :]
+    return len(mask) == len(masked) and hmac.compare_digest(_masked(masked, mask), _token_bytes(secret))
+
+
+def _token_bytes(secret: str) -> bytes:
+    return hashlib.sha256(f"owlclaw console form {secret}".encode()).digest()
+
+
+def _masked(text: bytes, mask: bytes) -> bytes:
+    return bytes(each ^ other for each, other in zip(text, mask, strict=True))
 
 
 async def read_form(request: Request) -> SentForm:
@@ -137,6 +159,6 @@ async def read_form(request: Request) -> SentForm:
         problem = Problem("body", f"is no form: {error}", "send it from a page of the console")
         raise InvalidRequestError([problem]) from None
     secret = visit.session or visit.visitor
-    if not secret or not hmac.compare_digest(form.text(TOKEN_FIELD).encode(), form_token(secret).encode()):
+    if not secret or not _is_token_of(form.text(TOKEN_FIELD), secret):
         raise AccessDeniedError(_FOREIGN)
     return form
