@@ -91,7 +91,7 @@ class _Amounts:
 
 def _amounts(size: Size) -> _Amounts:
     if size is Size.SMOKE:
-        return _Amounts(runs=20_000, pages=40, seconds=8.0, rounds=5, watched=1)
+        return _Amounts(runs=20_000, pages=200, seconds=8.0, rounds=5, watched=1)
     return _Amounts(runs=1_000_000, pages=200, seconds=30.0, rounds=20, watched=5)
 
 
@@ -203,7 +203,7 @@ def _opened(system: RunningSystem, amounts: _Amounts, background: float, say: Sa
             meter, taken, sent = Meter(system.tree), list[float](), 0
             for _ in range(amounts.rounds):
                 began = time.monotonic()
-                sent = len(http.get(path).raise_for_status().content)
+                sent = int(http.get(path).raise_for_status().headers["content-length"])
                 taken.append(1_000 * (time.monotonic() - began))
             spent = meter.read()
             cpu = 1_000 * (sum(spent.cpu_seconds.values()) - background * spent.wall_seconds) / amounts.rounds
@@ -232,8 +232,8 @@ def _kept_open(
     system: RunningSystem, client: SyncClient, amounts: _Amounts, background: float, say: Say
 ) -> tuple[Sequence[Figure], Sequence[dict[str, object]]]:
     """Return what so many open pages cost, of each kind and of several."""
-    kinds = _kinds_of_pages(str(client.runs(limit=1)[0]["run_id"]))
-    waiting = [each["run_id"] for each in client.runs(status="queued", limit=amounts.pages)]
+    kinds = _kinds_of_pages(str(client.runs(limit=1)["runs"][0]["run_id"]))
+    waiting = [each["run_id"] for each in client.runs(status="queued", limit=amounts.pages)["runs"]]
     streams = [f"/console/runs/{run_id}/stream?after=1" for run_id in waiting]
     mix = [[*kinds.values()][at % len(kinds)] for at in range(amounts.pages // 2)]
     figures, shares = [], []
@@ -269,8 +269,8 @@ def _kept_open(
         polled = asyncio.run(keep_open(system.url, [polls] * amounts.pages, amounts.seconds))
         note(name, polled.answered, meter, polled.failed)
     meter = Meter(system.tree)
-    polled = asyncio.run(_all_kinds(system.url, mix, streams[: amounts.pages - len(mix)], amounts.seconds))
-    note("half of runs, the other half of all other kinds", polled, meter)
+    answered = asyncio.run(_all_kinds(system.url, mix, streams[: amounts.pages - len(mix)], amounts.seconds))
+    note("half of runs, the other half of all other kinds", answered, meter)
     return figures, shares
 
 

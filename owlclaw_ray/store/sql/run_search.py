@@ -47,7 +47,7 @@ what a trigger waits for its commit.
 """
 _NEWEST = 500
 """How many runs that match all but the text are looked at."""
-_WORDS, _CANDIDATES = 40_000, 3_000
+_WORDS, _CANDIDATES = 12_000, 3_000
 """How many rows of the index of words are read, and of runs that it names."""
 _MOST_BUCKETS, _MOST_WORDS, _MOST_ROUNDS = 32, 8, 64
 _FEW = 1_000
