@@ -120,8 +120,8 @@ def answer(size: Size, say: Say) -> Answer:
             background = sum(idle.cpu_seconds.values()) / idle.wall_seconds
             say(f"nobody looks: {100 * background:.1f} % of a core")
             opened = [*_opened(system, amounts, background, say)]
-            kept, shares = _kept_open(system, client, amounts, background, say)
             seen = _seen(system.url, client, amounts.watched, say)
+            kept, shares = _kept_open(system, client, amounts, background, say)
             system.kill()
     details = {"opened": opened, "open": shares, "seen": seen, "idle": asdict(idle)}
     return Answer("console", (*_figures_of_pages(opened), *kept, *_figures_of_events(seen)), details=details)
@@ -304,7 +304,7 @@ def _busy_run(client: SyncClient) -> str:
 
 
 async def _followed(url: str, run_id: str) -> tuple[float, dict[int, float]]:
-    stream = RunPageStream(url, f"/console/runs/{run_id}/stream?after=0")
+    stream = RunPageStream(url, f"/console/runs/{run_id}/stream")
     begun = time.time()  # noqa: TID251 - as the clock of the system that is measured
     await stream.follow()
     return begun, stream.heard

@@ -31,7 +31,7 @@ class Audience(Struct, frozen=True):
         return cls(address, principal.tenant, principal.scopes, principal.patterns, compressed)
 
 
-class _Part(Struct, frozen=True):
+class _LivePart(Struct, frozen=True):
     made: asyncio.Task[Response]
     begun: float
 
@@ -41,7 +41,7 @@ class LiveParts:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._parts: dict[Audience, _Part] = {}
+        self._parts: dict[Audience, _LivePart] = {}
 
     async def answer(self, audience: Audience, seconds: float, make: Callable[[], Awaitable[Response]]) -> Response:
         """Return the part, which began to be made at most so many seconds ago, or is being made; raises what `make` raises, to all who
@@ -53,7 +53,7 @@ class LiveParts:
             self._parts.pop(audience, None)
             while len(self._parts) >= _MOST:
                 del self._parts[next(iter(self._parts))]
-            known = self._parts[audience] = _Part(asyncio.create_task(_made(make)), now)
+            known = self._parts[audience] = _LivePart(asyncio.create_task(_made(make)), now)
         found = await asyncio.shield(known.made)
         return Response(found.body, found.status_code, dict(found.headers))
 
