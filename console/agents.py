@@ -70,7 +70,7 @@ class AgentPages(Pages):
 
     place: ClassVar[str] = "agents"
 
-    @page("GET /console/agents", "agents:read", "after", "sort", FRAGMENT)
+    @page("GET /console/agents", "agents:read", "after", "sort", FRAGMENT, live={"rows": 1.0})
     async def console_agents(self, request: Request) -> Response:
         """Show a page of all agents."""
         after, sort = request.query_params.get("after", ""), request.query_params.get("sort", "")
@@ -108,7 +108,7 @@ class AgentPages(Pages):
         found = await self._runtime.run_usage(where)
         return {each.agent: each.counts.cost / NANO for each in found if each.agent is not None}
 
-    @page("GET /console/agents/{agent}", "agents:read", FRAGMENT)
+    @page("GET /console/agents/{agent}", "agents:read", FRAGMENT, live={"live": 1.0})
     async def console_agent(self, request: Request) -> Response:
         """Show an agent, with as much of what it has as the principal may see."""
         principal = principal_of(request)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
+from functools import partial, wraps
 from gzip import GzipFile
 from io import BytesIO
-from typing import ClassVar, TypeVar
+from types import MappingProxyType
+from typing import ClassVar, TypeVar, cast
 
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from console.jinja import Templates
+from console.live_parts import Audience, LiveParts
 from console.text import bytes_of
 from console.visits import Visit, form_token, new_visitor
 from owlclaw_ray.domain.approval import ApprovalStatus
@@ -31,11 +33,10 @@ FRAGMENT = "fragment"
 """The query parameter that asks for a part of a page."""
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Awaitable[Response]])
 _MOST_PENDING = 100
-_LONG_BYTES = 8_192
-"""Pages of less are sent as they are."""
+_WORTH_COMPRESSING = 1_000
+"""Bytes of a page."""
 _BLUR_BYTES = 100
-_LEVEL = 5
-_VARY = {"Vary": "Accept-Encoding"}
+_LEVEL = 1
 
 
 class _NavigationPlace(Struct, frozen=True):
@@ -64,10 +65,29 @@ FIRST_PLACES = 3
 """How many of them stand in the navigation of a narrow screen; the others are behind "More"."""
 
 
-def page(route: str, scope: str, *queries: str) -> Callable[[_Endpoint], _Endpoint]:
-    """Return what marks a function as the page, or the action, of a route; `queries`: the query parameters that it takes."""
+def page(
+    route: str, scope: str, *queries: str, live: Mapping[str, float] = MappingProxyType({})
+) -> Callable[[_Endpoint], _Endpoint]:
+    """Return what marks a function as the page, or the action, of a route; `queries`: the query parameters that it takes.
+
+    `live`: parts without forms that open pages ask for again and again, and how many seconds old each may be.
+    """
     extra = {"parameters": [{"name": name, "in": "query"} for name in queries]}
-    return operation(route, scope, "", {200: {}}, extra=extra, documented=False)
+    mark = operation(route, scope, "", {200: {}}, extra=extra, documented=False)
+    return (lambda endpoint: mark(_shared(endpoint, live))) if live else mark
+
+
+def _shared(endpoint: _Endpoint, live: Mapping[str, float]) -> _Endpoint:
+    @wraps(endpoint)
+    async def answered(self: Pages, request: Request) -> Response:
+        seconds = live.get(request.query_params.get(FRAGMENT, ""))
+        if seconds is None:
+            return await endpoint(self, request)
+        address = f"{request.url.path}?{request.url.query}"
+        audience = Audience.of(address, principal_of(request), compressed=_takes_gzip(request))
+        return await self._live.answer(audience, seconds, partial(endpoint, self, request))
+
+    return cast("_Endpoint", answered)
 
 
 class Pages(Resource):
@@ -80,6 +100,7 @@ class Pages(Resource):
     def __init__(self, surroundings: Surroundings, templates: Templates) -> None:
         super().__init__(surroundings.runtime)
         self._surroundings, self._templates = surroundings, templates
+        self._live = LiveParts(surroundings.clock)
 
     async def shown(self, request: Request, template: str, *parts: str, **context: object) -> Response:
         """Return a page, or one of these parts of it if the request asks for that."""
@@ -100,8 +121,8 @@ class Pages(Resource):
         part = request.query_params.get(FRAGMENT)
         known["is_part"] = part in parts
         if part in parts:
-            return await _answered(request, self._templates.part(template, part, known))
-        response = await _answered(request, self._templates.page(template, known))
+            return _html(request, self._templates.part(template, part, known))
+        response = _html(request, self._templates.page(template, known))
         if not visit.session and not visit.visitor:
             visit.set(response, "visit", secret)
         return response
@@ -118,18 +139,21 @@ class Pages(Resource):
         return f"{_MOST_PENDING - 1}+" if found >= _MOST_PENDING else str(found or "")
 
 
-async def _answered(request: Request, page: str) -> Response:
-    """Return the page, compressed if it is long and the browser takes that.
+def _takes_gzip(request: Request) -> bool:
+    return "gzip" in request.headers.get("accept-encoding", "")
+
+
+def _html(request: Request, text: str) -> Response:
+    """Return the page, compressed where the browser takes that.
 
     Whoever sees the length of what is encrypted, and has something of his in the page, could guess at the rest by how well it compresses.
     So the length is blurred, nothing secret is the same on two pages (see `form_token`), and other sites cannot have pages loaded but by
     a visit.
     """
-    content = bytes_of(page)
-    if len(content) < _LONG_BYTES or "gzip" not in request.headers.get("accept-encoding", ""):
-        return HTMLResponse(content, headers=_VARY)
-    packed = await asyncio.to_thread(_compressed, content)
-    return HTMLResponse(packed, headers=_VARY | {"Content-Encoding": "gzip"})
+    body, headers = bytes_of(text), {"Vary": "Accept-Encoding"}
+    if len(body) >= _WORTH_COMPRESSING and _takes_gzip(request):
+        body, headers = _compressed(body), headers | {"Content-Encoding": "gzip"}
+    return HTMLResponse(body, headers=headers)
 
 
 def _compressed(content: bytes) -> bytes:

@@ -58,7 +58,16 @@ class RunsPages(Pages):
 
     place: ClassVar[str] = "runs"
 
-    @page("GET /console/runs", "runs:read", *FIELDS, "before", "upto", "did", FRAGMENT)
+    @page(
+        "GET /console/runs",
+        "runs:read",
+        *FIELDS,
+        "before",
+        "upto",
+        "did",
+        FRAGMENT,
+        live={"rows": 1.0, "chart": 7.0},
+    )
     async def console_runs(self, request: Request) -> Response:
         """Show a page of runs; what comes while it is looked at is counted above, and moves nothing."""
         asked = request.query_params

@@ -49,7 +49,7 @@ class SchedulePages(Pages):
 
     place: ClassVar[str] = "schedules"
 
-    @page("GET /console/schedules", "schedules:read", "status", "agent", "after", FRAGMENT)
+    @page("GET /console/schedules", "schedules:read", "status", "agent", "after", FRAGMENT, live={"rows": 2.0})
     async def console_schedules(self, request: Request) -> Response:
         """Show a page of schedules, by agent, oldest first."""
         asked = request.query_params

@@ -43,6 +43,9 @@ class FocusQuery(Struct, frozen=True):
         """Return whether the focus has all of it."""
         if not self.words and not self.pieces:
             return False
+        folded = _folded(focus)
+        if not all(part in folded for each in (self.words, self.pieces) for part in each):
+            return False
         of = FocusQuery.of(focus)
         return self.words <= of.words and all(any(piece in each for each in of.pieces) for piece in self.pieces)
 
@@ -52,8 +55,12 @@ def index_terms(focus: str) -> frozenset[str]:
     return FocusQuery.of(focus).terms
 
 
+def _folded(text: str) -> str:
+    return normalize("NFKC", text).casefold()
+
+
 def _parts(text: str) -> Iterator[tuple[str, bool]]:
-    for found in _PART.finditer(normalize("NFKC", text).casefold()):
+    for found in _PART.finditer(_folded(text)):
         yield found[0], found[1] is not None
 
 

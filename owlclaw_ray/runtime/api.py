@@ -364,7 +364,13 @@ class Runtime:
         records = {record.agent: record for record in await self._store.read(AgentPage(tenant, after, limit))}
         plain = [AgentRef(tenant, AgentId(name)) for name in await self._definitions.names(tenant) if name > after]
         agents = sorted({*plain, *records}, key=lambda agent: agent.agent_id)
-        return [await self._view(agent, records.get(agent)) for agent in agents[:limit]]
+        views, looked = list[AgentView](), dict[str, AgentDefinition | DefinitionError | UnknownAgentError]()
+        for agent in agents[:limit]:
+            name = agent.qualified_definition
+            if name not in looked:
+                looked[name] = await self._definition(name)
+            views.append(_view_of(agent, records.get(agent), looked[name]))
+        return views
 
     async def agent(self, agent: AgentRef) -> AgentView:
         """Return one agent; raises UnknownAgentError."""
@@ -532,15 +538,25 @@ class Runtime:
             return "UTC"
 
     async def _view(self, agent: AgentRef, record: AgentRecord | None) -> AgentView:
+        return _view_of(agent, record, await self._definition(agent.qualified_definition))
+
+    async def _definition(self, name: str) -> AgentDefinition | DefinitionError | UnknownAgentError:
         try:
-            definition = await self._definitions.get(agent.qualified_definition)
+            return await self._definitions.get(name)
         except (DefinitionError, UnknownAgentError) as error:
-            return AgentView(agent, record, model="", scripted=False, isolation="", warnings=(), problem=str(error))
-        return AgentView(
-            agent,
-            record,
-            model=definition.model.chain[0],
-            scripted=is_scripted(definition),
-            isolation=definition.isolation.value,
-            warnings=definition.warnings,
-        )
+            return error
+
+
+def _view_of(
+    agent: AgentRef, record: AgentRecord | None, definition: AgentDefinition | DefinitionError | UnknownAgentError
+) -> AgentView:
+    if not isinstance(definition, AgentDefinition):
+        return AgentView(agent, record, model="", scripted=False, isolation="", warnings=(), problem=str(definition))
+    return AgentView(
+        agent,
+        record,
+        model=definition.model.chain[0],
+        scripted=is_scripted(definition),
+        isolation=definition.isolation.value,
+        warnings=definition.warnings,
+    )

@@ -34,7 +34,7 @@ class Server:
         self.connections += 1
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
-                length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+                length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or 0)
                 await reader.readexactly(length)
                 self.paths.append(head.decode().split()[1])
                 answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]

@@ -35,13 +35,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class StageClock(SystemClock):
-    """Waits in real time, and says what the clock of the runtime that is played says."""
+    """Waits in real time, and says what the clock of the runtime that is played says. Between two looks at it lies a minute, so that
+    nothing of a page is as recent as a part that is kept.
+    """
+
+    step = 60.0
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
+        self._passed = 0.0
 
     def now(self) -> datetime:
         return self._stage.played._clock.now()
+
+    def monotonic(self) -> float:
+        self._passed += self.step
+        return super().monotonic() + self._passed
 
 
 @cache

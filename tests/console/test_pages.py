@@ -424,7 +424,9 @@ async def test_whatever_is_in_a_field_is_shown_as_text(browser, runtime):
 def is_harmless(page, path):
     scripts = re.findall(r"<script[^>]*>", page)
     assert all(
-        re.fullmatch(r'<script type="module" src="/console/static/(?:console|runs?|palette)\.js\?v=[0-9a-f]{12}">', each)
+        re.fullmatch(
+            r'<script type="module" src="/console/static/(?:console|runs?|palette)\.js\?v=[0-9a-f]{12}">', each
+        )
         for each in scripts
     ), path
     assert "<img" not in page, path
@@ -464,6 +466,35 @@ async def test_a_first_visit_transfers_little_and_a_second_one_the_page_alone(br
     assert total <= COLD_BYTES
     assert (await browser.get(files[0].partition("?")[0])).headers["cache-control"] == "no-cache"
     assert (await browser.get("/console/static/../surface.py")).status_code == 404
+
+
+async def test_a_run_of_many_long_entries_transfers_little(browser, runtime):
+    run = await triggered(runtime)
+    said = [f"Order {number} has to be looked at before anything is paid back. " * 10 for number in range(300)]
+    journal(runtime, run.run_id, [(EntryKind.MODEL_REPLIED, {"text": each}) for each in said])
+
+    page = await browser.get(f"/console/runs/{run.run_id}")
+
+    assert said[-1].strip() in page.text
+    assert len(page.content) > COLD_BYTES
+    assert page.headers["content-encoding"] == "gzip"
+    assert int(page.headers["content-length"]) < COLD_BYTES / 2
+    plain = await browser.get(f"/console/runs/{run.run_id}", headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert plain.headers["vary"] == page.headers["vary"] == "Accept-Encoding"
+
+
+async def test_the_token_of_forms_is_another_one_in_each_page_and_each_is_good(browser, runtime):
+    await triggered(runtime)
+    tokens = [token_of((await browser.get("/console/agents/assistant")).text) for _ in range(2)]
+
+    assert tokens[0] != tokens[1]
+    for token in tokens:
+        sent = await browser.send_form("/console/agents/assistant/triggers", token=token, focus="again")
+        assert sent.status_code == 303
+    for wrong in ("", "x", "ü", tokens[0][:-8], tokens[0][4:], tokens[0][::-1]):
+        sent = await browser.send_form("/console/agents/assistant/triggers", token=wrong, focus="again")
+        assert sent.status_code == 403, wrong
 
 
 async def test_the_badge_counts_what_waits_on_every_page(browser, runtime):

@@ -48,3 +48,22 @@ async def test_agents_that_appear_meanwhile_move_no_other_to_another_page(agents
     names = [view.agent.agent_id for view in found]
     assert [name for name in names if "-" not in name] == ["bench", *keyed]
     assert len(names) == len(set(names))
+
+
+async def test_a_page_of_many_agents_looks_at_the_files_of_a_definition_once(agents, tmp_path, monkeypatch):
+    for name in ("alpha", "bench"):
+        agents.define(name)
+    looked = []
+    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data", clock=ManualClock()) as runtime:
+        await runtime.store.apply(queued("gone:1", "gone:2", *(f"bench:{at}" for at in range(50))))
+        get = runtime._definitions.get
+
+        async def noting(name):
+            looked.append(name)
+            return await get(name)
+
+        monkeypatch.setattr(runtime._definitions, "get", noting)
+        found = await runtime.agents(DEFAULT_TENANT)
+
+    assert sorted(looked) == ["alpha", "bench", "gone"]
+    assert [view.agent.agent_id for view in found if view.problem] == ["gone:1", "gone:2"]

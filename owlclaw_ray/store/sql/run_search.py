@@ -11,8 +11,7 @@ match either and few both, is left to the next page.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import product
 from typing import Any
@@ -25,12 +24,10 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     bindparam,
-    column,
     func,
     literal_column,
     select,
     union_all,
-    values,
 )
 from sqlalchemy.sql.selectable import Select
 
@@ -50,10 +47,12 @@ what a trigger waits for its commit.
 """
 _NEWEST = 500
 """How many runs that match all but the text are looked at."""
-_WORDS, _CANDIDATES = 60_000, 3_000
+_WORDS, _CANDIDATES = 12_000, 3_000
 """How many rows of the index of words are read, and of runs that it names."""
 _MOST_BUCKETS, _MOST_WORDS, _MOST_ROUNDS = 32, 8, 64
 _FEW = 1_000
+_READ_RATHER = 4
+"""How many rows of a word are read rather than looking whether a run has it."""
 _AT_ONCE = 500
 
 
@@ -254,6 +253,14 @@ def _facets(where: RunSearch) -> list[ColumnElement[bool]]:
     return found if where.kind is None else [*found, runs.c.kind == where.kind.value]
 
 
+_OF_TERMS = select(focus_terms.c.seq).where(
+    focus_terms.c.tenant == bindparam("tenant", type_=NAME),
+    focus_terms.c.term.in_(bindparam("terms", type_=BigInteger, expanding=True)),
+)
+_OF_TERMS_AMONG = _OF_TERMS.where(focus_terms.c.seq.in_(bindparam("seqs", type_=BigInteger, expanding=True)))
+_COUNTED_TERMS = _OF_TERMS.with_only_columns(focus_terms.c.term, func.count()).group_by(focus_terms.c.term)
+
+
 class _Named:
     """The runs that the index of words names, and that match everything else."""
 
@@ -261,19 +268,20 @@ class _Named:
         self._connection, self._where, self._interval = connection, where, interval
         longest = sorted(query.terms, key=lambda term: (-len(term), term))
         self._words = [word_hash(each) for each in longest[:_MOST_WORDS]]
+        self._rates: dict[int, float] = dict.fromkeys(self._words, 0.0)
+        """How many runs of a bucket have each word, as far as is known."""
+        self._read = 0
         self.stopped_at: int | None = None
         """The number down to which all have been found; None if all have been."""
 
     def candidates(self) -> Iterator[Sequence[int]]:
         """Yield their numbers, descending, until all are found or too much was read."""
-        below, read, candidates, size, rounds = self._interval.below or 0, 0, 0, 1, 0
+        below, candidates, size, rounds = self._interval.below or 0, 0, 1, 0
         while below > self._interval.above + 1:
             highest = bucket_of(below - 1)
             lowest = max(bucket_of(self._interval.above + 1), highest - size + 1)
-            in_buckets = self._counts(lowest, highest)
-            read += in_buckets.total()
-            lowest, counts = self._few(in_buckets, lowest, highest)
-            named = self._in_all(lowest, highest, below, counts)
+            lowest, buckets = self._few(self._fewest(range(highest, lowest - 1, -1)), lowest)
+            named = self._in_all(buckets, below)
             for at in range(0, len(named), _AT_ONCE):
                 some = named[at : at + _AT_ONCE]
                 yield self._facets(some)
@@ -283,52 +291,64 @@ class _Named:
                     return
             below = first_of(lowest)
             rounds += 1
-            if (read >= _WORDS or rounds >= _MOST_ROUNDS) and below > self._interval.above + 1:
+            if (self._read >= _WORDS or rounds >= _MOST_ROUNDS) and below > self._interval.above + 1:
                 self.stopped_at = below
                 return
-            size = min(_MOST_BUCKETS, size * 2) if counts.total() < _FEW else 1
+            size = min(_MOST_BUCKETS, size * 2) if sum(buckets.values()) < _FEW else 1
 
-    def _counts(self, lowest: int, highest: int) -> Counter[tuple[int, int]]:
-        """Return how many runs have each word, by bucket and word."""
-        places = {
-            term_of(bucket, word): (bucket, word) for bucket in range(lowest, highest + 1) for word in self._words
-        }
-        counted = (
-            select(focus_terms.c.term, func.count())
-            .where(focus_terms.c.tenant == self._where.tenant, focus_terms.c.term.in_([*places]))
-            .group_by(focus_terms.c.term)
-        )
-        return Counter({places[term]: number for term, number in self._connection.execute(counted)})
+    def _fewest(self, buckets: Iterable[int]) -> dict[int, int]:
+        """Return the buckets, in their order, in which each word is, with how many runs have the one that the fewest have.
 
-    def _few(self, counts: Counter[tuple[int, int]], lowest: int, highest: int) -> tuple[int, Counter[int]]:
-        """Return the lowest of the buckets, newest first, that together have few rows, or of one; and how many these have of each word."""
-        few: Counter[int] = Counter()
-        for bucket in range(highest, lowest - 1, -1):
-            of_bucket = {word: counts[bucket, word] for word in self._words}
-            if bucket < highest and few.total() + sum(of_bucket.values()) > _FEW:
+        A word that many have is counted where the rarer ones are, and nowhere else.
+        """
+        fewest = dict.fromkeys(buckets, first_of(1))
+        for word in sorted(self._words, key=self._rates.__getitem__):
+            places = {term_of(bucket, word): bucket for bucket in fewest}
+            counted = self._connection.execute(_COUNTED_TERMS, {"tenant": self._where.tenant, "terms": [*places]})
+            found = {places[term]: number for term, number in counted}
+            self._read += sum(found.values())
+            self._rates[word] = sum(found.values()) / len(places)
+            fewest = {bucket: min(number, found[bucket]) for bucket, number in fewest.items() if bucket in found}
+            if not fewest:
+                break
+        return fewest
+
+    def _few(self, fewest: Mapping[int, int], lowest: int) -> tuple[int, dict[int, int]]:
+        """Return those of the buckets, newest first, in which together few runs have the rarest word, or one of them; and down to which
+        bucket that is all.
+        """
+        few: dict[int, int] = {}
+        for bucket, number in fewest.items():
+            if few and sum(few.values()) + number > _FEW:
                 return bucket + 1, few
-            few.update(of_bucket)
+            few[bucket] = number
         return lowest, few
 
-    def _in_all(self, lowest: int, highest: int, below: int, counts: Counter[int]) -> Sequence[int]:
+    def _in_all(self, buckets: Collection[int], below: int) -> Sequence[int]:
         """Return the runs of these buckets that have all words, the rarest first."""
-        if not all(counts[word] for word in self._words):
+        if not buckets:
             return ()
-        words = sorted(self._words, key=counts.__getitem__)
-        buckets = range(highest, lowest - 1, -1)
-        columns = [column(f"term_{at}", BigInteger) for at in range(len(words))]
-        rows = [tuple(term_of(bucket, word) for word in words) for bucket in buckets]
-        each = values(*columns).data(rows).cte("each")
-        first, tenant = focus_terms.alias("first"), self._where.tenant
-        joined = each.join(first, (first.c.tenant == tenant) & (first.c.term == each.c.term_0))
-        for at in range(1, len(words)):
-            other = focus_terms.alias(f"other_{at}")
-            same = (other.c.tenant == tenant) & (other.c.term == each.c[f"term_{at}"]) & (other.c.seq == first.c.seq)
-            joined = joined.join(other, same)
-        found = (
-            select(first.c.seq).select_from(joined).where(*replace(self._interval, below=below).conditions(first.c.seq))
-        )
-        return self._connection.execute(found.order_by(first.c.seq.desc())).scalars().all()
+        first, *others = sorted(self._words, key=self._rates.__getitem__)
+        found = [each for each in self._having(first, buckets) if each < below and each > self._interval.above]
+        for word in others:
+            places = {*map(bucket_of, found)}
+            if len(places) * self._rates[word] <= _READ_RATHER * len(found):
+                having = {*self._having(word, places)}
+            else:
+                having = {
+                    each
+                    for at in range(0, len(found), _AT_ONCE)
+                    for each in self._having(word, places, found[at : at + _AT_ONCE])
+                }
+            found = [each for each in found if each in having]
+        return sorted(found, reverse=True)
+
+    def _having(self, word: int, buckets: Iterable[int], among: Sequence[int] | None = None) -> Sequence[int]:
+        """Return the runs of these buckets that have the word, of these runs alone if some are given."""
+        wanted = {"tenant": self._where.tenant, "terms": [term_of(bucket, word) for bucket in buckets]}
+        if among is None:
+            return self._connection.execute(_OF_TERMS, wanted).scalars().all()
+        return self._connection.execute(_OF_TERMS_AMONG, {**wanted, "seqs": among}).scalars().all()
 
     def _facets(self, seqs: Sequence[int]) -> Sequence[int]:
         found = select(runs.c.seq).where(runs.c.seq.in_(seqs), *_facets(self._where)).order_by(runs.c.seq.desc())

@@ -276,5 +276,26 @@ async def test_a_word_that_nobody_has_is_looked_for_in_as_many_pages_as_there_ar
     assert pages > 2
 
 
+async def test_a_word_that_few_have_is_found_in_one_page_beside_a_word_that_all_have(small_bounds, store, monkeypatch):
+    """However much the index says of the one that all have: it is read where the other is, and nowhere else."""
+    monkeypatch.setattr(run_search, "_WORDS", 40)
+
+    def fill_alike(connection):
+        for seq in range(1, COUNT + 1):
+            trigger = Trigger(TriggerKind.API, None, f"shipment {17 if seq in {30, 150} else 18}")
+            row = {"seq": seq, "run_id": f"run_{seq}", "tenant": DEFAULT_TENANT, "agent": agent_key(AGENT)}
+            row |= {"trigger": dump_trigger(trigger)[0], "created_at": to_micros(NOW), "status": "completed"}
+            connection.execute(insert(runs).values(**row, cancel_requested=False, claimed_epoch=1))
+            for tenant, term, of in term_rows(DEFAULT_TENANT, seq, trigger.kind, trigger.focus):
+                connection.execute(insert(focus_terms).values(tenant=tenant, term=term, seq=of))
+
+    await store._database.write(fill_alike)
+
+    page = await store.read(RunSearch(DEFAULT_TENANT, text="shipment 17"))
+
+    assert [run.seq for run in page.runs] == [150, 30]
+    assert page.searched_to is None
+
+
 async def test_text_without_a_letter_or_digit_is_found_nowhere_without_looking(filled):
     assert await filled.read(RunSearch(DEFAULT_TENANT, text="!🦉")) == RunPage(())
