@@ -37,7 +37,7 @@ class BarSegment(Struct, frozen=True):
     percent: float
 
 
-class ShownTool(Struct, frozen=True):
+class OfferedTool(Struct, frozen=True):
     """A tool as a model was told of it."""
 
     name: str
@@ -105,7 +105,7 @@ def _plain(view: PromptView) -> JsonObject:
     }
 
 
-def shown_tools(schemas: str) -> list[ShownTool]:
+def shown_tools(schemas: str) -> list[OfferedTool]:
     """Return the tools of these schemas, the longest first."""
     try:
         told: list[JsonObject] = orjson.loads(schemas or "[]")
@@ -113,7 +113,9 @@ def shown_tools(schemas: str) -> list[ShownTool]:
         return []
     functions = [(each.get("function") or each, orjson.dumps(each).decode()) for each in told]
     found = [
-        ShownTool(str(each.get("name", "")), brief(str(each.get("description", "")), _MOST_TOOL), estimate_tokens(text))
+        OfferedTool(
+            str(each.get("name", "")), brief(str(each.get("description", "")), _MOST_TOOL), estimate_tokens(text)
+        )
         for each, text in functions
     ]
     return sorted(found, key=lambda each: (-each.tokens, each.name))

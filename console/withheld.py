@@ -14,7 +14,7 @@ from owlclaw_ray.runtime.api import Runtime
 from owlclaw_ray.store.queries import LedgerFilter
 
 
-class Withheld(Struct, frozen=True):
+class WithheldNames(Struct, frozen=True):
     """Tools, or skills, that a run may not use for one reason."""
 
     what: str
@@ -24,7 +24,7 @@ class Withheld(Struct, frozen=True):
     reason: str
 
 
-async def withheld_from(runtime: Runtime, principal: Principal, run: Run) -> Sequence[Withheld]:
+async def withheld_from(runtime: Runtime, principal: Principal, run: Run) -> Sequence[WithheldNames]:
     """Return what the run was not given, as far as the ledger says so and the principal may read that."""
     if not principal.may("ledger:read"):
         return ()
@@ -33,8 +33,8 @@ async def withheld_from(runtime: Runtime, principal: Principal, run: Run) -> Seq
     return [*_told(found[0].record.data)] if found else ()
 
 
-def _told(data: JsonObject) -> Iterator[Withheld]:
+def _told(data: JsonObject) -> Iterator[WithheldNames]:
     for what, groups in (("tools", data.get("hidden", ())), ("skills", data.get("skills", ()))):
         for each in groups:
             names = tuple(map(str, each.get(what, ())))
-            yield Withheld(what, names, str(each.get("by", "")), str(each.get("reason", "")))
+            yield WithheldNames(what, names, str(each.get("by", "")), str(each.get("reason", "")))
