@@ -41,9 +41,10 @@ _OF_A_CLUSTER = {
     "RAY_health_check_timeout_ms": "500",
     "RAY_health_check_failure_threshold": "3",
     "RAY_SERVE_PROXY_PREFER_LOCAL_NODE_ROUTING": "0",
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve.absent.of_proxy",
 }
-"""Who may join, how soon a dead machine is noticed, and that a proxy sends requests to the replicas of all machines, not to that of its
-own alone, which takes any number.
+"""Who may join, how soon a dead machine is noticed, that a proxy sends requests to the replicas of all machines, not to that of its
+own alone, which takes any number, and what it answers while there is none.
 """
 
 

@@ -60,6 +60,8 @@ PARTS: tuple[PartName[Any], ...] = (EXPORTER, SCHEDULER, DIRECTORY, MCP_POOL, GA
 _NODE_PARTS: frozenset[str] = frozenset({ROOT, KEEPER, GATEWAY, MCP_POOL})
 
 _KNOWN_SECONDS = 10.0
+_ONE_BYTE = {"memory": 1}
+"""What a movable actor asks for: Ray (2.60) puts one that asks for nothing on any node, unless its affinity is hard."""
 CALLS_AT_ONCE = 10_000
 """Concurrent calls of an actor: most of them only wait."""
 
@@ -89,9 +91,10 @@ def make(
     It may not answer yet. A movable one is started again elsewhere when its node is lost.
     """
     place = NodeAffinitySchedulingStrategy(node_id or here(), soft=movable)
+    asked = _ONE_BYTE if movable else {}
     actor: Any = (
         ray.remote(kind)
-        .options(num_cpus=0, max_concurrency=CALLS_AT_ONCE, scheduling_strategy=place, **options)
+        .options(num_cpus=0, max_concurrency=CALLS_AT_ONCE, scheduling_strategy=place, **asked, **options)
         .remote(*arguments)
     )
     return cast("ActorHandle[A]", actor)

@@ -63,6 +63,59 @@ def test_pages_and_forms_of_what_another_tenant_has_are_those_of_what_nobody_has
     assert len(ours.get("/v1/agents/assistant/memories").json()["memories"]) == 1
 
 
+def test_schedules_webhooks_callbacks_records_and_keys_of_another_tenant_are_nobody_s(stranger):
+    ours, theirs = stranger
+    asked = {"focus": "look", "delay_seconds": 86_000}
+    schedule = ours.post("/v1/agents/assistant/schedules", json=asked).raise_for_status().json()["schedule_id"]
+    delivery = ours.get("/v1/deliveries").json()["deliveries"][0]["delivery_id"]
+    callback = ours.get("/v1/callbacks").json()["callbacks"][0]["callback_id"]
+    key = ours.get("/v1/keys").json()["keys"][0]["key_id"]
+    place = f"ledger/{ours.get('/v1/ledger?agent=cashier:1&limit=1').json()['next_after']}"
+    token = token_of(theirs, "/console/runs")
+    times = {"since": "2026-11-02T00:00:00Z", "until": "2026-11-03T00:00:00Z"}
+
+    for path in (
+        f"schedules/{schedule}",
+        f"schedules/{schedule}/backfill",
+        f"schedules?after={schedule}",
+        f"webhooks/deliveries/{delivery}",
+        f"webhooks/deliveries/{delivery}/body",
+        place,
+    ):
+        assert page_of(ours, path) is not None
+        assert theirs.get(f"/console/{path}").status_code == 404, path
+    for path, fields in (
+        (f"schedules/{schedule}/pause", {}),
+        (f"schedules/{schedule}/resume", {}),
+        (f"schedules/{schedule}/cancel", {}),
+        (f"schedules/{schedule}/backfill", times),
+        (f"webhooks/deliveries/{delivery}/redelivery", {}),
+        (f"webhooks/callbacks/{callback}/redelivery", {}),
+        (f"keys/{key}/rotate", {}),
+        (f"keys/{key}/revoke", {}),
+    ):
+        answer = theirs.post(f"/console/{path}", data={"token": token, **fields})
+        assert answer.status_code == 404, (path, answer.text)
+    assert ours.get(f"/v1/schedules/{schedule}").json()["status"] == "active"
+    assert ours.get("/v1/keys").status_code == 200
+    for path, what in (
+        ("schedules", schedule),
+        ("schedules/upcoming?hours=24", schedule),
+        ("webhooks", delivery),
+        ("webhooks/callbacks", callback),
+        ("keys", f"/console/keys/{key}/"),
+        ("ledger", "cashier"),
+    ):
+        assert what in page_of(ours, path), path
+        assert what not in page_of(theirs, path), path
+
+
+def page_of(browser, path):
+    answer = browser.get(f"/console/{path}", headers={"Accept": "text/html"})
+    assert answer.status_code == 200, (path, answer.text)
+    return answer.text
+
+
 def test_lists_are_of_the_own_tenant_alone(stranger):
     _, theirs = stranger
 
@@ -73,8 +126,8 @@ def test_lists_are_of_the_own_tenant_alone(stranger):
 
 
 def test_a_run_of_the_real_engine_is_shown_with_what_was_withheld_and_said(stranger):
-    _, theirs = stranger
-    page = "/console/agents/assistant"
+    ours, theirs = stranger
+    page = "/console/agents/assistant:guest"
 
     sent = theirs.post(
         f"{page}/triggers", data={"token": token_of(theirs, page), "focus": "look", "payload": '{"n": 1}'}
@@ -88,3 +141,5 @@ def test_a_run_of_the_real_engine_is_shown_with_what_was_withheld_and_said(stran
     assert ">done<" in shown
     assert "Finished" in shown
     assert run_page.rpartition("/")[2] in theirs.get("/console/runs").text
+    assert "assistant:guest" in page_of(theirs, "usage")
+    assert "assistant:guest" not in page_of(ours, "usage")

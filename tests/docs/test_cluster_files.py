@@ -16,7 +16,7 @@ from tests.docs.shell import check_owlclaw
 from tests.docs.snippets import ROOT, table
 
 FILES = ("cluster.yaml", "deploy/aws/cluster.yaml")
-_VARIABLE = re.compile(r"`(\w+)`")
+_VARIABLE = re.compile(r"`([\w.]+)`")
 
 
 def config(file):
