@@ -19,7 +19,7 @@ from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.runtime.api import Health
 from owlclaw_ray.telemetry.metrics.api import MetricFamily, Sample
 from serve.numbers import Numbers
-from tests.console.conftest import issued, token_of
+from tests.console.conftest import StageClock, issued, token_of
 from tests.console.test_pages import HOSTILE, change, is_harmless, triggered
 from tests.serve.double import LOST, node_view
 
@@ -317,6 +317,7 @@ async def test_a_queue_of_an_agent_whose_definition_is_gone_is_one_line_too(brow
 async def test_open_pages_share_what_they_ask_for_again_and_a_page_that_is_loaded_asks_anew(
     browser, runtime, monkeypatch
 ):
+    monkeypatch.setattr(StageClock, "step", 0.0)
     asked = []
     nodes = runtime.nodes
 
