@@ -320,7 +320,7 @@ async def test_a_run_of_200_entries_is_a_first_visit_of_less_than_120_kib(browse
     for each in files:
         total += (await browser.get(each, headers={"Accept-Encoding": "gzip"})).num_bytes_downloaded
     assert page.status_code == 200
-    assert len(files) == (3 if "prompt" in path else 4)
+    assert len(files) == (4 if "prompt" in path else 5)
     assert 10_000 < total < COLD_BYTES
 
 
