@@ -110,8 +110,8 @@ class SchedulerActor(RemoteActor):
             Periodic("looking at runs that wait for others", family.sweep, clock, _CHECK_INTERVAL),
             Periodic("deleting tenants", removal.tick, clock, _CHECK_INTERVAL),
             Periodic("removing old artifacts", artifacts.tick, clock, _HOUR),
-            Periodic("removing old webhooks", webhooks.tick, clock, _HOUR),
-            Periodic("removing old runs", runs.tick, clock, _HOUR),
+            Periodic("removing old webhooks", webhooks.tick, clock, _HOUR, retry=_MINUTE),
+            Periodic("removing old runs", runs.tick, clock, _HOUR, retry=_MINUTE),
         ]
         self._callbacks = None if plan.callbacks is None else _callbacks(plan, plan.callbacks, store, clock)
         if self._callbacks is not None:

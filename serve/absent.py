@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from owlclaw_ray.errors import RuntimeUnavailableError
 from serve.problems import problem_of
 
-_PATHS = ("/v1/", "/console", "/healthz", "/readyz")
+_PATHS = ("/v1/", "/console", "/healthz", "/readyz", "/metrics", "/docs", "/openapi.json")
 _NO_ROUTE = b"' not found. Ping http://.../-/routes for available routes."
 
 

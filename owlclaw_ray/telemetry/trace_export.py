@@ -134,7 +134,9 @@ class TraceExport:
     async def _deliver(self, chain: Chain, runs: Sequence[tuple[int, RunId]]) -> None:
         """Deliver these runs; a batch that is refused goes in halves, until only what is refused by itself is given up."""
         try:
-            await self._receiver.send(await self._ends.read(FactsOfRuns([run_id for _, run_id in runs])))
+            facts = await self._ends.read(FactsOfRuns([run_id for _, run_id in runs]))
+            if facts:
+                await self._receiver.send(facts)
         except RefusedTracesError as error:
             if len(runs) > 1:
                 half = len(runs) // 2
@@ -144,7 +146,7 @@ class TraceExport:
             logger.warning("the trace of run %s is given up: %s", runs[0][1], error)
             self._count(dropped=1)
         else:
-            self._count(exported=len(runs))
+            self._count(exported=len(facts), dropped=len(runs) - len(facts))  # some may be removed by now
         self._positions[chain] = runs[-1][0]
         return None
 

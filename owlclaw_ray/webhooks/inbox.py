@@ -271,7 +271,11 @@ class WebhookInbox:
         delivery_id = DeliveryId(derived_id("whr", tenant, source, why, minute))
         receipt = self._ids.make("rcp")
         delivery = Delivery(delivery_id, tenant, source, receipt, now, DeliveryStatus.REFUSED, why)
-        await self._stored(ReceiveDelivery(delivery))
+        try:
+            await self._stored(ReceiveDelivery(delivery))
+        except OwlClawError:
+            self._refused.pop((source, why), None)  # the next one is to be stored
+            raise
 
     async def _stored(self, command: ReceiveDelivery) -> DeliveryStored:
         outcome = (await self._store.apply([command]))[0]

@@ -11,10 +11,13 @@ from dataclasses import replace
 from owlclaw_ray.domain.webhook import SecretForm, WebhookSource
 from owlclaw_ray.errors import NotFoundError, OwlClawError
 from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.secrets.api import AskSecret
 
 FRESH_SECONDS = 1.0
 """For how long what was read serves further webhooks: anybody can send one, and must not have the store read each time."""
+
+_ASK_SECONDS = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +56,10 @@ class SourceSecrets:
     async def _value(self, source: WebhookSource, name: str) -> str:
         """Return the secret; empty if there is none that can be used."""
         try:
-            value = await self._ask(source.tenant, name)
+            async with deadline(self._clock, _ASK_SECONDS):
+                value = await self._ask(source.tenant, name)
+        except TimeoutError:
+            problem = f"no answer within {_ASK_SECONDS:g} s"
         except NotFoundError:
             problem = "there is none of that name"
         except OwlClawError as error:

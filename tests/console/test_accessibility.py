@@ -23,6 +23,7 @@ NO_PAGES = {
     "/console/sign-in/{issuer}",
     "/console/sign-in/{issuer}/callback",
     "/console/runs/{run_id}/stream",
+    "/console/agents/{agent}/artifacts/{artifact_id}",
 }
 """What GET answers with something else than a page, or with a way to another one."""
 TEXTS = {
@@ -77,6 +78,7 @@ def test_axe_finds_nothing_wrong_with_any_page(chromium, http):
             f"runs/{run}?view=journal",
             f"runs/selection?action=cancel&run={approval['run_id']}",
             "runs?status=timeout",
+            "agents/assistant/memories",
             f"schedules/{schedule}",
             f"schedules/{schedule}/backfill?since=2026-11-02T00:00&until=2026-11-03T00:00",
             "tenants/accessible",

@@ -219,7 +219,7 @@ def test_what_did_the_agent_see(visit):
 def test_why_was_a_tool_withheld(visit):
     stranger = visit("/runs?text=look+at+order+17")
     stranger.click(stranger.page.locator("table.runs .row"))
-    stranger.click(stranger.page.get_by_text("Withheld tools"))
+    stranger.click(stranger.page.get_by_text("Withheld from it"))
 
     row = stranger.page.get_by_role("row", name="shop.close_books")
     expect(row).to_contain_text("role")

@@ -37,14 +37,16 @@ class ForgetRuns(Struct, frozen=True):
 class ForgetEntries(Struct, frozen=True):
     """Remove the entries up to this number from the journal of a run that is to be removed, because they are too many for one commit.
 
-    Nothing is removed of a run that `ForgetRuns` would leave for its tenant or its end. Outcome: RunsForgotten.
+    Nothing is removed of a run that `ForgetRuns` would leave. Outcome: RunsForgotten.
     """
 
     tenant: TenantId
-    run_id: RunId
+    run: OldRun
     up_to: int
     before: datetime
 
 
 class RunsForgotten(Struct, frozen=True):
-    """What could be removed is not there any more."""
+    """What could be removed is not there any more; so many runs were."""
+
+    runs: int = 0

@@ -31,7 +31,7 @@ from owlclaw_ray.store.sql.schema import (
     settled_callback,
     ticks,
 )
-from owlclaw_ray.store.sql.working_set import RowChange, RunRow, WorkingSet
+from owlclaw_ray.store.sql.working_set import RowChange, WorkingSet
 
 _CLOCKS_DIFFER = timedelta(hours=1) // timedelta(microseconds=1)
 """By how much a run may have the later time of two, and have been accepted first."""
@@ -53,11 +53,8 @@ class _Statements:
         self.callbacks = select(callbacks.c.run_id, callbacks.c.callback_id, settled_callback.label("settled")).where(
             dialect.among(callbacks.c.run_id, "ids")
         )
-        self.entries = (
-            select(journal.c.run_id, func.max(journal.c.seq))
-            .where(dialect.among(journal.c.run_id, "ids"))
-            .group_by(journal.c.run_id)
-        )
+        last = select(func.coalesce(func.max(journal.c.seq), 0)).where(journal.c.run_id == runs.c.run_id)
+        self.entries = select(runs.c.run_id, last.scalar_subquery()).where(dialect.among(runs.c.run_id, "ids"))
 
 
 _STATEMENTS = {each: _Statements(each) for each in DIALECTS}
@@ -72,7 +69,8 @@ def _read_old_runs(connection: Connection, query: OldRuns) -> OldRunPage:
     before = to_micros(query.before)
     if not rows:
         return OldRunPage((), None)
-    after = rows[-1].seq if len(rows) == query.limit and rows[-1].created_at < before + _CLOCKS_DIFFER else None
+    oldest = min(row.created_at for row in rows)  # the last one may be of a clock that was ahead
+    after = rows[-1].seq if len(rows) == query.limit and oldest < before + _CLOCKS_DIFFER else None
     old = {row.run_id: row for row in rows if _ended_before(row, before)}
     if not old:
         return OldRunPage((), after)
@@ -107,7 +105,7 @@ def _free(connection: Connection, query: OldRuns, rows: Sequence[Any]) -> list[O
         told[row.run_id].append(row.callback_id)
         if not row.settled:
             held.add(row.run_id)
-    entries = {row[0]: row[1] for row in read(statements.entries, triggers)}
+    entries = {row[0]: row[1] for row in read(statements.entries, triggers.keys() - held)}
     found = []
     for row in rows:
         if row.run_id not in held:
@@ -134,10 +132,9 @@ def _need_runs(needs: RowNeeds, command: ForgetRuns) -> None:
 @applies(ForgetRuns, needs=_need_runs)
 def forget_runs(store: WorkingSet, command: ForgetRuns) -> RunsForgotten:
     """Remove the runs that are over and told of, with all that is theirs."""
+    removed = 0
     for each in command.runs:
-        if not _is_old(store.runs.get(each.run_id), command):
-            continue
-        if not all(store.callbacks[told].status.settled for told in each.callbacks if told in store.callbacks):
+        if not _may_go(store, each, command):
             continue
         store.remove(RowChange.REMOVED_RUN, (each.run_id,))
         store.remove(RowChange.REMOVED_JOURNAL, (each.run_id,))
@@ -145,23 +142,30 @@ def forget_runs(store: WorkingSet, command: ForgetRuns) -> RunsForgotten:
         store.remove(RowChange.REMOVED_CALLBACK, each.callbacks)
         terms = ((command.tenant, term, each.seq) for term in each.terms)
         store.changes[RowChange.REMOVED_TERM].update((term, term) for term in terms)
+        for told in each.callbacks:
+            store.callbacks.pop(told, None)
         del store.runs[each.run_id]
+        removed += 1
     store.changes[RowChange.EXPIRED_KEYS]["expired"] = to_micros(command.expired)
-    return RunsForgotten()
+    return RunsForgotten(removed)
 
 
 def _need_run(needs: RowNeeds, command: ForgetEntries) -> None:
-    needs.runs.add(command.run_id)
+    needs.runs.add(command.run.run_id)
+    needs.callbacks.update(command.run.callbacks)
 
 
 @applies(ForgetEntries, needs=_need_run)
 def forget_entries(store: WorkingSet, command: ForgetEntries) -> RunsForgotten:
-    """Remove the beginning of the journal of a run that is over."""
-    if _is_old(store.runs.get(command.run_id), command):
-        store.changes[RowChange.REMOVED_ENTRIES][command.run_id] = (command.run_id, command.up_to)
+    """Remove the beginning of the journal of a run that is over and told of."""
+    if _may_go(store, command.run, command):
+        run_id = command.run.run_id
+        store.changes[RowChange.REMOVED_ENTRIES][run_id] = (run_id, command.up_to)
     return RunsForgotten()
 
 
-def _is_old(run: RunRow | None, command: ForgetRuns | ForgetEntries) -> bool:
-    before = to_micros(command.before)
-    return run is not None and run.tenant == command.tenant and _ended_before(run, before)
+def _may_go(store: WorkingSet, run: OldRun, command: ForgetRuns | ForgetEntries) -> bool:
+    row = store.runs.get(run.run_id)
+    if row is None or row.tenant != command.tenant or not _ended_before(row, to_micros(command.before)):
+        return False
+    return all(store.callbacks[told].status.settled for told in run.callbacks if told in store.callbacks)

@@ -39,6 +39,7 @@ from owlclaw_ray.store.commands import (
     OldRun,
     PutTenant,
     RunAccepted,
+    RunsForgotten,
 )
 from owlclaw_ray.store.old_runs import OldRuns
 from owlclaw_ray.store.queries import (
@@ -260,13 +261,72 @@ async def test_a_run_stays_until_everybody_was_told_of_its_end(store):
     await settle(store, "run_1", CallbackStatus.DEAD)
     (run,) = (await store.read(OldRuns(DEFAULT_TENANT, LATER))).runs
     await settle(store, "run_1", CallbackStatus.PENDING)  # somebody has it sent again in the very moment
+    whole = await store.read(JournalOfRun(DEFAULT_TENANT, RunId("run_1")))
+    await one(store, ForgetEntries(DEFAULT_TENANT, run, 1, LATER))
     await one(store, ForgetRuns(DEFAULT_TENANT, (run,), LATER, NOW))
     assert await left(store) == ["run_1"]
-    assert len(await store.read(JournalOfRun(DEFAULT_TENANT, RunId("run_1")))) > 0
+    assert await store.read(JournalOfRun(DEFAULT_TENANT, RunId("run_1"))) == whole
 
     await settle(store, "run_1")
     assert await swept(store) == 1
     assert await store.read(CallbackFilter(DEFAULT_TENANT)) == []
+
+
+async def test_a_callback_that_is_asked_for_again_in_the_commit_that_removes_its_run_does_not_come_back(store):
+    await over(store, "run_1", callback_urls=(URL,))
+    await newest(store)
+    await settle(store, "run_1", CallbackStatus.DEAD)
+    (run,) = (await store.read(OldRuns(DEFAULT_TENANT, LATER))).runs
+    (callback,) = await store.read(CallbackFilter(DEFAULT_TENANT))
+    again = ChangeCallback(
+        replace(callback, status=CallbackStatus.PENDING, next_try_at=NOW, version=callback.version + 1)
+    )
+
+    await store.apply([ForgetRuns(DEFAULT_TENANT, (run,), LATER, NOW), again])
+
+    assert await left(store) == []
+    assert await store.read(CallbackFilter(DEFAULT_TENANT)) == []
+
+
+async def test_what_fails_for_one_tenant_is_said_and_done_for_the_others(store):
+    for tenant in (BRIEF, LONG):
+        await one(store, PutTenant(Tenant(tenant, "", NOW, "ada", retention=Retention(run_days=1)), None))
+        await over(store, "run_1" if tenant == BRIEF else "run_2", AgentRef.parse("trader", tenant))
+        await newest(store, tenant)
+
+    class Refusing(Counting):
+        async def apply(self, commands):
+            return [CommandFailed("deleted meanwhile")] if commands[0].tenant == BRIEF else await store.apply(commands)
+
+    with pytest.raises(StoreUnavailableError, match=r"acme were not removed: .*deleted meanwhile"):
+        await swept(Refusing(store))
+
+    assert (await left(store, BRIEF), await left(store, LONG)) == (["run_1"], [])
+
+
+async def test_a_run_of_a_clock_that_was_ahead_keeps_none_behind_it(store):
+    await over(store, "run_ahead", at=LATER + DAY)
+    for each in range(3):
+        await over(store, f"run_{each}", OTHER)
+    await newest(store)
+    page = await store.read(OldRuns(DEFAULT_TENANT, LATER - WEEK, limit=2))
+
+    assert page.after is not None
+    assert await swept(store) == 3
+
+
+async def test_runs_with_many_words_are_few_in_a_transaction(store):
+    focus = "".join(chr(0x4E00 + each) for each in range(400))
+    for each in range(12):
+        await over(store, f"run_{each}", OTHER, trigger=Trigger(TriggerKind.API, None, focus))
+    await newest(store)
+    sweep = Counting(store)
+
+    await swept(sweep)
+
+    assert await left(store) == []
+    assert len(sweep.removed) == 3
+    assert "focus_terms" not in await mentions(store, focus[:2])
 
 
 async def fired(store, *minutes):
@@ -393,7 +453,7 @@ async def test_pages_end_where_runs_begin_that_are_younger(store):
         page = await store.read(OldRuns(DEFAULT_TENANT, LATER - WEEK, after, limit=2))
         seen.append(len(page.runs))
         after = page.after
-    assert seen == [2, 2, 1]
+    assert seen == [2, 2, 1, 0]  # the third page has one that is old
 
 
 async def journaled(store, run_id, number, agent=AGENT):
@@ -465,7 +525,7 @@ async def test_the_commands_themselves_remove_nothing_that_is_younger_open_or_so
     for run_id in ("run_young", "run_open", "run_other", "run_none"):
         for command in (
             ForgetRuns(DEFAULT_TENANT, (OldRun(RunId(run_id), 1),), before, NOW),
-            ForgetEntries(DEFAULT_TENANT, RunId(run_id), 99, before),
+            ForgetEntries(DEFAULT_TENANT, OldRun(RunId(run_id), 1), 99, before),
         ):
             await one(store, command)
 
@@ -482,7 +542,7 @@ async def test_a_command_that_is_repeated_does_no_more(store):
 
     first, second = await one(store, command), await one(store, command)
 
-    assert first == second
+    assert (first, second) == (RunsForgotten(1), RunsForgotten(0))
     assert await left(store) == []
 
 
