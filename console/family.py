@@ -47,7 +47,14 @@ async def family(runtime: Runtime, principal: Principal, run: Run, entries: Sequ
     if lineage is None and not started:
         return None
     tree = _Tree(runtime, principal, run, started)
-    return await tree.of(run.run_id if lineage is None else lineage.root_run, 0)
+    found = await tree.of(run.run_id if lineage is None else lineage.root_run, 0)
+    if not _has(found, run.run_id):  # the root is gone, or not for the principal, or started too many to show
+        found.children.append(FamilyRun(run.run_id, run))
+    return found
+
+
+def _has(tree: FamilyRun, run_id: RunId) -> bool:
+    return tree.run_id == run_id or any(_has(each, run_id) for each in tree.children)
 
 
 def started_by(entries: Sequence[JournalEntry]) -> list[RunId]:

@@ -137,11 +137,13 @@ class FleetPages(Pages):
 
     async def _state(self, *, anew: bool) -> _State:
         """Return what all parts say. Pages that are open ask for it again and again, and it costs every node something: they share
-        what is younger than _FRESH_SECONDS, unless it is to be asked `anew`.
+        what is younger than _FRESH_SECONDS. What is to be asked `anew` is what a round says that begins after this was called: all who
+        call while one goes on share the next.
         """
+        asked = self._surroundings.clock.monotonic()
         async with self._asking:
             now = self._surroundings.clock.monotonic()
-            if anew or self._known is None or now - self._known_at >= _FRESH_SECONDS:
+            if self._known is None or self._known_at < (asked if anew else now - _FRESH_SECONDS):
                 self._known = await asyncio.gather(
                     self._runtime.nodes(), self._runtime.metrics(), self._runtime.health()
                 )

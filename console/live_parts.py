@@ -14,6 +14,8 @@ from owlclaw_ray.kernel.clock import Clock
 
 _MOST = 128
 """How many different parts are kept."""
+_LONGEST = 30.0
+"""Seconds after which nobody else waits for a part that is still being made."""
 
 
 class Audience(Struct, frozen=True):
@@ -44,18 +46,24 @@ class LiveParts:
         self._parts: dict[Audience, _LivePart] = {}
 
     async def answer(self, audience: Audience, seconds: float, make: Callable[[], Awaitable[Response]]) -> Response:
-        """Return the part, which began to be made at most so many seconds ago, or is being made; raises what `make` raises, to all who
-        wait for it.
+        """Return the part, which began to be made at most so many seconds ago, or is being made, though not for longer than _LONGEST;
+        raises what `make` raises, to all who wait for it.
         """
         now = self._clock.monotonic()
         known = self._parts.get(audience)
-        if known is None or (known.made.done() and (now - known.begun >= seconds or _failed(known.made))):
+        if known is None or self._is_old(known, now, seconds):
             self._parts.pop(audience, None)
             while len(self._parts) >= _MOST:
                 del self._parts[next(iter(self._parts))]
             known = self._parts[audience] = _LivePart(asyncio.create_task(_made(make)), now)
         found = await asyncio.shield(known.made)
         return Response(found.body, found.status_code, dict(found.headers))
+
+    @staticmethod
+    def _is_old(part: _LivePart, now: float, seconds: float) -> bool:
+        if not part.made.done():
+            return now - part.begun >= _LONGEST
+        return now - part.begun >= seconds or _failed(part.made)
 
 
 async def _made(make: Callable[[], Awaitable[Response]]) -> Response:

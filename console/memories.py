@@ -96,8 +96,8 @@ class MemoryPages(Pages):
         """Change a memory, if it is still what the page showed."""
         form, ref = await read_form(request), agent_of(request, request.path_params["agent"])
         memory = await self._runtime.memory.memory(ref, MemoryId(request.path_params["memory_id"]))
-        if form.text("seen") != seen(memory):
-            raise MemoryChangedError(memory.memory_id, ["content"])
+        if changed := _changed(form.text("seen"), memory):
+            raise MemoryChangedError(memory.memory_id, changed)
         asked: JsonObject = {"tags": _tags(form)}
         if form.text("content").strip() != visible(memory.content).strip():
             asked["content"] = form.text("content").strip()
@@ -108,6 +108,7 @@ class MemoryPages(Pages):
             change.get("content"),
             tuple(dict.fromkeys(change["tags"])),
             old_content=memory.content,
+            old_tags=memory.tags,
             by=actor_of(request, ""),
         )
         return see(f"/agents/{segment(ref.agent_id)}/memories#{memory.memory_id}")
@@ -153,8 +154,18 @@ class MemoryPages(Pages):
 
 
 def seen(memory: Memory) -> str:
-    """Return what tells whether a memory is still what a page showed."""
-    return hashlib.sha256(memory.content.encode()).hexdigest()
+    """Return what tells whether a memory is still what a page showed: its content, and its tags in any order."""
+    return f"{_hash(memory.content)}-{_hash(*sorted(memory.tags))}"
+
+
+def _changed(shown: str, memory: Memory) -> Sequence[str]:
+    """Return what of a memory is not any more what a page showed, as `seen` told it."""
+    before, now = shown.partition("-"), seen(memory).partition("-")
+    return [name for name, place in (("content", 0), ("tags", 2)) if before[place] != now[place]]
+
+
+def _hash(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
 def _change_of(record: LedgerRecord) -> MemoryChange:

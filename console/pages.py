@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
@@ -21,7 +22,7 @@ from console.text import bytes_of
 from console.visits import Visit, form_token, new_visitor
 from owlclaw_ray.domain.approval import ApprovalStatus
 from owlclaw_ray.domain.principal import LOCAL, Principal
-from owlclaw_ray.errors import NotFoundError
+from owlclaw_ray.errors import AccessDeniedError, NotFoundError
 from owlclaw_ray.store.queries import ApprovalFilter
 from owlclaw_ray.wire import MAX_ID
 from serve.parameters import principal_of, tenant_of
@@ -37,6 +38,8 @@ _WORTH_COMPRESSING = 1_000
 """Bytes of a page."""
 _BLUR_BYTES = 100
 _LEVEL = 1
+_GZIP = re.compile(r"(?:^|,)\s*gzip\s*(?:$|,|;(?!\s*q=0(?:\.0*)?\s*(?:$|,)))", re.IGNORECASE)
+"""In the header of one who takes it; with a weight of 0 it is refused."""
 
 
 class _NavigationPlace(Struct, frozen=True):
@@ -83,9 +86,12 @@ def _shared(endpoint: _Endpoint, live: Mapping[str, float]) -> _Endpoint:
         seconds = live.get(request.query_params.get(FRAGMENT, ""))
         if seconds is None:
             return await endpoint(self, request)
-        address = f"{request.url.path}?{request.url.query}"
+        address = f"{request.scope['path']}?{request.scope['query_string'].decode('latin-1')}"
         audience = Audience.of(address, principal_of(request), compressed=_takes_gzip(request))
-        return await self._live.answer(audience, seconds, partial(endpoint, self, request))
+        try:
+            return await self._live.answer(audience, seconds, partial(endpoint, self, request))
+        except AccessDeniedError:
+            return await endpoint(self, request)  # a refusal names whom it refuses: each gets their own
 
     return cast("_Endpoint", answered)
 
@@ -140,7 +146,7 @@ class Pages(Resource):
 
 
 def _takes_gzip(request: Request) -> bool:
-    return "gzip" in request.headers.get("accept-encoding", "")
+    return _GZIP.search(request.headers.get("accept-encoding", "")) is not None
 
 
 def _html(request: Request, text: str) -> Response:

@@ -55,7 +55,7 @@ class RunPages(Pages):
     async def console_run(self, request: Request) -> Response:
         """Show the run, from its newest 200 entries; earlier ones are pages of their own."""
         run, principal = await run_of(self._runtime, request, request.path_params["run_id"]), principal_of(request)
-        server = f"{request.url.scheme}://{request.url.netloc}"
+        server = f"{request.base_url.scheme}://{request.base_url.netloc}"
         before = seq_of(request, "before")
         view = request.query_params.get("view") or VIEWS[0]
         if view not in VIEWS:
@@ -64,6 +64,7 @@ class RunPages(Pages):
         found = await self._runtime.journal(run.agent.tenant, run.run_id, before, PAGE + _CONTEXT)
         entries, earlier = found[-PAGE:], found[:-PAGE]
         now = self._surroundings.clock.now()
+        only_head = request.query_params.get(FRAGMENT) == "head"
         first, last = (entries[0].seq, entries[-1].seq) if entries else (1, 0)
         return await self.shown(
             request,
@@ -78,13 +79,15 @@ class RunPages(Pages):
             before=before,
             first=first,
             last=last,
-            entries=EntryViews(earlier).of(entries),
+            entries=() if only_head else EntryViews(earlier).of(entries),
             picture=picture,
             zoom=zoom,
             times=_drawn(picture, entries, now, over=run.status.final or before is not None, zoom=zoom),
             usage=_usage(run, entries),
             definition=await self._definition(run, found),
-            withheld=await withheld_from(self._runtime, principal, run) if entries and before is None else (),
+            withheld=await withheld_from(self._runtime, principal, run)
+            if entries and before is None and not only_head
+            else (),
             payload="" if run.trigger.content is None else pretty(run.trigger.payload),
             family=await family(self._runtime, principal, run, entries),
             curl=_curl(run, server, keyed=principal is not LOCAL),

@@ -23,7 +23,7 @@ _WIDTH = 1_000.0
 _LEAST = 3.0
 """Of a bar: less is not seen."""
 _FOLDED = 40.0
-"""Of a time in which nothing happens."""
+"""Of a time in which nothing happens; less if there are so many of them that they would be more than half of the picture."""
 _IDLE_SECONDS, _IDLE_SHARE = 2.0, 0.5
 """A time without a bar is folded if it is longer than this, and than this share of all times with bars."""
 _FINEST = 10
@@ -100,7 +100,7 @@ class Fold(Struct, frozen=True):
 
     x: float
     title: str
-    width: float = _FOLDED
+    width: float
 
 
 class RunTimeline(Struct, frozen=True):
@@ -261,12 +261,13 @@ def _scaled(spans: Sequence[_Span], begin: float, finish: float) -> tuple[_Scale
     gaps = [(until, since) for (_, until), (since, _) in pairwise(busy)]
     idle = [gap for gap in gaps if gap[1] - gap[0] > max(_IDLE_SECONDS, _IDLE_SHARE * worked)]
     shown = finish - begin - sum(until - since for since, until in idle)
-    unit = (_WIDTH - _FOLDED * len(idle)) / (shown or 1.0)
+    folded = min(_FOLDED, _WIDTH / 2 / len(idle)) if idle else _FOLDED
+    unit = (_WIDTH - folded * len(idle)) / (shown or 1.0)
     points, folds = [(begin, 0.0)], []
     for since, until in idle:
         left = points[-1][1] + (since - points[-1][0]) * unit
-        folds.append(Fold(round(left, 2), f"nothing for {duration(1_000 * (until - since))}"))
-        points += [(since, left), (until, left + _FOLDED)]
+        folds.append(Fold(round(left, 2), f"nothing for {duration(1_000 * (until - since))}", round(folded, 2)))
+        points += [(since, left), (until, left + folded)]
     points.append((max(finish, begin + 1e-9), _WIDTH))
     return _Scale(points), folds
 

@@ -10,8 +10,12 @@ function parsed(text) {
   return template.content;
 }
 
-/** Replace what has another version in `fresh`; whatever a person is using stays until the next time. */
+/** Replace what has another version in `fresh`; whatever a person is using stays until the next time. The badge is there for wide and for narrow. */
 function update(fresh) {
+  const badge = fresh.querySelector("[data-badge]");
+  for (const shown of badge ? document.querySelectorAll("[data-badge]") : []) {
+    if (shown.dataset.v !== badge.dataset.v) shown.replaceWith(badge.cloneNode(true));
+  }
   for (const element of fresh.querySelectorAll("[id][data-v]")) {
     const shown = document.getElementById(element.id);
     if (!shown || shown.dataset.v === element.dataset.v || shown.contains(document.activeElement)) continue;

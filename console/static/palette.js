@@ -104,7 +104,7 @@ class Palette {
   }
 
   act(event) {
-    if (!["ArrowDown", "ArrowUp", "Enter"].includes(event.key)) return;
+    if (event.isComposing || !["ArrowDown", "ArrowUp", "Enter"].includes(event.key)) return;
     event.preventDefault();
     if (event.key === "Enter") return void this.go(this.chosen);
     const next = event.key === "ArrowDown" ? this.chosen?.nextElementSibling : this.chosen?.previousElementSibling;
@@ -126,7 +126,7 @@ if (header) {
   button.addEventListener("click", () => palette.open());
   header.querySelector(".brand").after(button);
   document.addEventListener("keydown", (event) => {
-    if (event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
+    if (event.isComposing || event.key?.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
     event.preventDefault();
     palette.open();
   });

@@ -18,6 +18,8 @@ class RunPicture extends HTMLElement {
     this.svg = this.querySelector("svg");
     this.follow = () => requestAnimationFrame(() => this.mark());
     addEventListener("scroll", this.follow, { passive: true });
+    this.leave = (event) => { if (event.type === "pointercancel" || !this.svg.contains(event.target)) this.from = undefined; };
+    for (const type of ["pointerup", "pointercancel"]) addEventListener(type, this.leave);
     this.svg.addEventListener("pointerdown", (event) => { this.from = event.button === 0 ? event.clientX : undefined; });
     this.svg.addEventListener("pointerup", (event) => this.look(event.clientX));
     this.svg.addEventListener("click", (event) => { if (this.drawn) event.preventDefault(); this.drawn = false; }, true);
@@ -25,7 +27,10 @@ class RunPicture extends HTMLElement {
     this.mark();
   }
 
-  disconnectedCallback() { removeEventListener("scroll", this.follow); }
+  disconnectedCallback() {
+    removeEventListener("scroll", this.follow);
+    for (const type of ["pointerup", "pointercancel"]) removeEventListener(type, this.leave);
+  }
 
   /** Go to the part of the picture that was drawn over; a click stays a click. */
   look(to) {

@@ -131,5 +131,39 @@ async def test_a_call_for_two_people_says_how_many_are_missing_and_with_which_ar
     assert re.search(r'allowed by ada .*: seen \{"to":"ops"\}', page)
     await browser.sign_in(await issued(runtime, "approver"))
     page = words((await browser.get(INBOX)).text)
-    assert "2 in all, 1 still." in page
+    assert (
+        "2 in all, 1 still. Yours count together only with the same arguments: those below, as they were edited."
+        in page
+    )
     assert "You have;" not in page
+
+
+async def test_the_second_of_two_who_leaves_the_form_as_it_is_allows_what_the_first_one_allowed(browser, runtime):
+    approval = runtime.request_approval(needed=2)
+    card = re.compile(r'data-v="(pending[^"]*)"')
+    versions = [card.search((await browser.get(INBOX)).text)[1]]
+    for name, edited in (("first", '{"to": "ops"}'), ("second", '{"to": "all"}'), ("third", None)):
+        key = await runtime.keys.create(LOCAL, KeyRequest(name, ("approver",)))
+        await browser.sign_in(key.text)
+        page = (await browser.get(INBOX)).text
+        text = edited or html.unescape(re.search(r"<textarea[^>]*>([^<]*)<", page)[1])
+        fields = {"token": token_of(page), "decision": "allow_once", "arguments": text}
+        assert (await browser.send_form(f"{path_of(approval)}/decision", **fields)).status_code == 303
+        versions += card.findall((await browser.get(INBOX)).text)
+
+    assert len({*versions}) == len(versions) == 3
+    assert '<details class="part edit" open>' in page
+    settled = runtime._approvals[approval.request.approval_id]
+    assert settled.status is ApprovalStatus.ALLOWED
+    assert [each.decision.arguments for each in settled.allowed_by] == [{"to": each} for each in ("ops", "all", "all")]
+
+
+async def test_who_follows_one_who_allowed_the_call_as_it_was_is_told_that_both_must_mean_the_same(browser, runtime):
+    approval = runtime.request_approval(needed=2)
+    said = Allowance(ApprovalDecision(Decision.ALLOW_ONCE, "", "ada", None, "key:ada"), approval.request.requested_at)
+    settle(runtime, approval, ApprovalStatus.PENDING, allowed_by=(said,))
+
+    page = (await browser.get(INBOX)).text
+
+    assert "1 still. Yours count together only with the same arguments. If nobody decides" in words(page)
+    assert '<details class="part edit">' in page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import re
 
@@ -332,3 +333,26 @@ async def test_open_pages_share_what_they_ask_for_again_and_a_page_that_is_loade
     assert len(asked) == 1
     await browser.get(FLEET)
     assert len(asked) == 2
+
+
+async def test_pages_that_are_loaded_while_the_nodes_are_asked_share_the_next_round(browser, runtime, monkeypatch):
+    monkeypatch.setattr(StageClock, "step", 0.0)
+    rounds, nodes, goes_on = [], runtime.nodes, asyncio.Event()
+
+    async def slow():
+        rounds.append("nodes")
+        await goes_on.wait()
+        return await nodes()
+
+    monkeypatch.setattr(runtime, "nodes", slow)
+    first = asyncio.create_task(browser.get(FLEET))
+    while not rounds:
+        await asyncio.sleep(0)
+    others = [asyncio.create_task(browser.get(FLEET)) for _ in range(5)]
+    for _ in range(1_000):
+        await asyncio.sleep(0)
+    assert len(rounds) == 1
+    goes_on.set()
+
+    assert {each.status_code for each in await asyncio.gather(first, *others)} == {200}
+    assert len(rounds) == 2

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
+from starlette.requests import Request
 from starlette.responses import Response
 
 from console import live_parts
 from console.live_parts import Audience, LiveParts
+from console.pages import page
 from owlclaw_ray.domain.principal import Principal, PrincipalKind
+from owlclaw_ray.errors import AccessDeniedError
 from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 from owlclaw_ray.testing.clock import ManualClock
+from serve.parameters import PRINCIPAL, principal_of
 from tests.console.conftest import StageClock, issued
 
 ONE = Principal(DEFAULT_TENANT, PrincipalKind.KEY, "one", scopes=frozenset({"runs:read"}))
@@ -24,6 +29,12 @@ OTHERS = {
 
 def audience(principal=ONE, address="/console/runs?fragment=rows", *, compressed=False):
     return Audience.of(address, principal, compressed=compressed)
+
+
+def asked_by(principal, query):
+    return Request(
+        {"type": "http", "path": "/console/runs", "query_string": query, "headers": [], PRINCIPAL: principal}
+    )
 
 
 class Maker:
@@ -67,6 +78,23 @@ async def test_what_takes_longer_than_the_time_is_not_made_twice_at_once():
     make.ready.set()
 
     assert [each.body for each in await asyncio.gather(*asked)] == [b"part 1"] * 2
+
+
+async def test_what_never_gets_done_is_made_anew_after_a_while_and_spoils_nothing_for_those_who_come_then():
+    clock, stuck, make = ManualClock(), Maker(), Maker()
+    stuck.ready.clear()
+    parts = LiveParts(clock)
+
+    waiting = asyncio.create_task(parts.answer(audience(), 1.0, stuck))
+    await clock.advance(29)
+    follower = asyncio.create_task(parts.answer(audience(), 1.0, make))
+    await clock.advance(1)
+
+    assert (await parts.answer(audience(), 1.0, make)).body == b"part 1"
+    assert not follower.done()
+    stuck.ready.set()
+    assert {each.body for each in await asyncio.gather(waiting, follower)} == {b"part 1"}
+    assert (stuck.made, make.made) == (1, 1)
 
 
 async def test_those_who_ask_while_it_is_made_wait_for_it_and_one_who_goes_away_spoils_it_for_nobody():
@@ -139,6 +167,52 @@ async def test_many_who_look_at_the_list_of_runs_ask_the_store_once(browser, run
     assert len(asked) == 1
     await browser.get(path.partition("&")[0])
     assert len(asked) == 2
+
+
+async def test_each_who_is_refused_a_part_gets_a_refusal_of_their_own():
+    class Refusing:
+        _live = LiveParts(ManualClock())
+
+        @page("GET /console/runs", "runs:read", live={"rows": 1.0})
+        async def rows(self, request):
+            await asyncio.sleep(0)
+            raise AccessDeniedError(f"key {principal_of(request).id} is for other agents")
+
+    pages = Refusing()
+    refused = await asyncio.gather(
+        *(pages.rows(asked_by(replace(ONE, id=name), b"fragment=rows")) for name in ("one", "two")),
+        return_exceptions=True,
+    )
+
+    assert [str(each) for each in refused] == ["key one is for other agents", "key two is for other agents"]
+
+
+async def test_what_is_no_text_in_an_address_tells_parts_apart_like_any_other():
+    class Counting:
+        _live = LiveParts(ManualClock())
+        make = Maker()
+
+        @page("GET /console/runs", "runs:read", live={"rows": 1.0})
+        async def rows(self, _request):
+            return await self.make()
+
+    pages = Counting()
+    found = [await pages.rows(asked_by(ONE, b"fragment=rows&text=" + each)) for each in (b"\xff", b"\xfe", b"\xff")]
+
+    assert [each.body for each in found] == [b"part 1", b"part 2", b"part 1"]
+
+
+@pytest.mark.parametrize(
+    ("header", "taken"),
+    [
+        ("gzip, deflate, br", True), ("br,gzip", True), ("br, GZIP;q=0.5", True), ("gzip;q=0.05, br", True), ("br;q=0, gzip", True),
+        ("gzip;q=0", False), ("br, gzip; q=0.000, x", False), ("", False), ("br", False), ("identity", False),
+    ],
+)  # fmt: skip
+async def test_pages_are_compressed_for_those_who_take_it(browser, header, taken):
+    answer = await browser.get("/console/agents", headers={"Accept-Encoding": header})
+
+    assert (answer.headers.get("content-encoding") == "gzip") is taken
 
 
 async def test_a_part_is_not_shown_to_a_key_that_may_not_read_it(browser, runtime):

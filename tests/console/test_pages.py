@@ -313,6 +313,29 @@ async def test_of_a_memory_whose_tags_are_changed_the_text_stays_as_it_was_writt
     assert (changed.content, changed.tags) == (memory.content, ("new",))
 
 
+async def test_of_a_memory_that_somebody_else_changed_meanwhile_the_page_says_what_and_it_stays(browser, runtime):
+    page, ref = "/console/agents/assistant/memories", AgentRef.parse("assistant")
+    memory = await runtime.memory.remember(ref, "at nine", ("load", "owner"))
+    shown = (await browser.get(page)).text
+    form = {"token": token_of(shown), "seen": re.search(r'name="seen" value="([^"]+)"', shown)[1]}
+    form |= {"content": "at nine", "tags": "load, new"}
+    for changes, said in (
+        ({"tags": ("load", "secret")}, "(tags)"),
+        ({"content": "at ten"}, "(content)"),
+        ({"content": "at ten", "tags": ()}, "(content, tags)"),
+    ):
+        other = replace(memory, **changes)
+        runtime.memory.active[ref] = [other]
+
+        refused = await browser.send_form(f"{page}/{memory.memory_id}", **form)
+
+        assert refused.status_code == 409
+        assert said in refused.text
+        assert runtime.memory.active[ref] == [other]
+    runtime.memory.active[ref] = [replace(memory, tags=("owner", "load"))]
+    assert (await browser.send_form(f"{page}/{memory.memory_id}", **form)).status_code == 303
+
+
 async def test_an_approval_is_decided_with_a_comment_once(browser, runtime):
     approval = runtime.request_approval()
     path = f"/console/approvals/{approval.request.approval_id}"
@@ -502,4 +525,7 @@ async def test_the_badge_counts_what_waits_on_every_page(browser, runtime):
     for _ in range(3):
         runtime.request_approval()
     for path in ("runs", f"runs/{run.run_id}", "agents", "approvals", "runs?fragment=rows"):
-        assert '<b id="badge" class="badge" data-v="3">' in (await browser.get(f"/console/{path}")).text, path
+        page = (await browser.get(f"/console/{path}")).text
+        assert '<b class="badge" data-badge data-v="3">' in page, path
+        ids = re.findall(r' id="([^"]+)"', page)
+        assert len(ids) == len({*ids}), path

@@ -10,6 +10,7 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
+from console.entries import EntryViews
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, ModelChoice
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
@@ -241,6 +242,35 @@ async def test_runs_of_other_agents_are_a_tree_with_what_each_cost_seen_from_eac
         assert "1.50 s, 110 tokens, $0.5000" in tree
     alone = await told(runtime, built(), replied())
     assert 'class="family"' not in (await browser.get(f"/console/runs/{alone}")).text
+
+
+@pytest.mark.parametrize("gone", [True, False])
+async def test_a_run_is_in_its_family_if_the_one_that_started_it_is_gone_or_not_for_the_reader(browser, runtime, gone):
+    accepted = [await triggered(runtime, agent, agent) for agent in ("assistant", "patient")]
+    root, child = (runtime._runs[each.run_id] for each in accepted)
+    change(runtime, child.run_id, trigger=replace(child.trigger, lineage=lineage(root)))
+    journal(runtime, root.run_id, [(EntryKind.RUN_WAITING, {"runs": {"c1": child.run_id}})])
+    if gone:
+        del runtime._runs[root.run_id]
+    else:
+        await browser.sign_in(await issued(runtime, "runs:read", agents=("agent:patient",)))
+
+    page = (await browser.get(f"/console/runs/{child.run_id}")).text
+
+    tree = re.search(r'<section class="family".*?</section>', page, re.DOTALL)[0]
+    assert "gone, or not yours to see" in tree
+    assert f'href="/console/runs/{child.run_id}" aria-current="true"' in tree
+    assert tree.index(root.run_id) < tree.index(child.run_id)
+
+
+async def test_the_head_of_a_run_is_renewed_without_looking_at_its_entries(browser, runtime, monkeypatch):
+    run_id = await told(runtime, built(), replied())
+    monkeypatch.setattr(EntryViews, "of", None)
+
+    head = await browser.get(f"/console/runs/{run_id}?fragment=head")
+
+    assert head.status_code == 200
+    assert 'id="run-head"' in head.text
 
 
 async def test_of_a_tree_only_those_runs_are_shown_whose_agents_are_the_keys(browser, runtime):

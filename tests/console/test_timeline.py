@@ -59,6 +59,22 @@ def test_a_night_of_waiting_is_folded_and_the_work_before_and_after_keeps_its_ro
     ]
 
 
+def test_many_folds_leave_half_of_the_picture_to_what_happened():
+    steps = [entry(seq, EntryKind.TOOL_FINISHED, 1_000 * seq, tool="t", duration_ms=100) for seq in range(1, 101)]
+
+    shown = timeline(steps, START, over=True)
+
+    assert shown is not None
+    assert len(shown.folds) == 99
+    assert {each.width for each in shown.folds} == {5.05}
+    places = [each.x for each in shown.bars]
+    assert places == sorted(places)
+    assert all(each.x >= 0 and each.x + each.width <= 1_000 and each.width > 3 for each in shown.bars)
+    assert all(
+        fold.x == pytest.approx(bar.x + bar.width, abs=0.02) for fold, bar in zip(shown.folds, shown.bars, strict=False)
+    )
+
+
 def test_a_wait_that_goes_on_lasts_until_now():
     entries = [entry(1, EntryKind.RUN_STARTED, 0), entry(2, EntryKind.RUN_WAITING, 1, runs={"c1": "run_2"})]
 
