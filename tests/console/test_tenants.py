@@ -39,12 +39,14 @@ def test_pages_and_forms_of_what_another_tenant_has_are_those_of_what_nobody_has
         f"runs/{run}",
         f"runs/{run}/stream",
         f"runs/{run}/entries/1",
+        f"runs/{run}/entries/4/prompt",
         f"runs/{run}/payload",
         f"runs/selection?action=rerun&run={run}",
         f"runs?before={run}",
         f"runs?text=refund&before={run}",
         f"approvals/{approval['approval_id']}",
         f"agents/assistant/memories?after={memory['memory_id']}",
+        f"agents/assistant/memories/{memory['memory_id']}",
     ):
         assert theirs.get(f"/console/{path}").status_code == 404, path
     for path, fields in (

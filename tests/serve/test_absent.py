@@ -25,7 +25,9 @@ def proxy(answer, status):
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://serve")
 
 
-@pytest.mark.parametrize("path", ["/v1/agents/ada/triggers", "/console/runs", "/readyz", "/healthz"])
+@pytest.mark.parametrize(
+    "path", ["/v1/agents/ada/triggers", "/console/runs", "/readyz", "/healthz", "/metrics", "/docs"]
+)
 async def test_while_the_api_is_not_deployed_clients_are_told_to_try_again(path):
     async with proxy(NO_ROUTE, 404) as http:
         answer = await http.post(path, json={})

@@ -159,6 +159,25 @@ async def test_whoever_has_no_secret_cannot_fill_the_store(installation):
     assert len(await installation.deliveries()) == 1
 
 
+async def test_a_refusal_that_could_not_be_stored_is_stored_with_the_next(installation):
+    inbox = installation.runtime.inbox
+    store = inbox._store
+
+    class Away:
+        read = store.read
+
+        async def apply(self, commands):
+            raise StoreUnavailableError("away")
+
+    inbox._store = Away()
+    first = await installation.send(**{"X-Signature": "sha256=00"})
+    inbox._store = store
+    second = await installation.send(**{"X-Signature": "sha256=00"})
+
+    assert (first.status_code, second.status_code) == (503, 401)
+    assert len(await installation.deliveries(status="refused")) == 1
+
+
 async def test_a_signature_does_not_cover_another_body(installation):
     content = b'{"customer": "ada", "order": {"id": 18}}'
 

@@ -174,3 +174,20 @@ async def test_webhooks_that_come_together_ask_for_a_secret_once():
 
     assert asked == [(ACME, "SHOP_KEY"), (ACME, "SHOP_KEY_OLD")]
     assert {each.secrets for each in filled} == {("SHOP_KEY-value", "SHOP_KEY_OLD-value")}
+
+
+async def test_a_secret_that_is_not_answered_holds_up_the_webhooks_of_a_few_seconds_alone():
+    clock, asked = ManualClock(), []
+
+    async def ask(tenant, name):
+        asked.append(name)
+        await asyncio.Event().wait()
+
+    secrets = SourceSecrets(ask, clock)
+    waiting = asyncio.create_task(secrets.filled(dataclasses.replace(OWN, tenant_secrets=("SHOP_KEY",))))
+    while not asked:
+        await asyncio.sleep(0)
+    await clock.advance(5)
+
+    assert (await waiting).secrets == ()
+    assert asked == ["SHOP_KEY"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from datetime import timedelta
 
 import pytest
 
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.store.commands import CancelRun
+from owlclaw_ray.store.commands import CancelRun, ForgetRuns, OldRun
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.telemetry.trace_export import BATCH, POLL_SECONDS
 from owlclaw_ray.testing.store_file import create_store
@@ -239,6 +240,21 @@ async def test_of_a_batch_that_is_refused_only_what_is_refused_by_itself_is_give
     assert runs_in(taken) == [each for each in ended if each != "run_00003"]
     assert (export.counts.exported, export.counts.dropped, export.counts.failures) == (4, 1, 0)
     assert "the trace of run run_00003 is given up" in caplog.text
+
+
+@pytest.mark.parametrize("gone", [1, 3])
+async def test_runs_that_were_removed_before_their_traces_were_exported_count_as_given_up(
+    store, end, exporting, receiver, gone
+):
+    async with exporting(store) as export:
+        ended = await end(3)
+        runs = tuple(OldRun(RunId(each), 0) for each in ended[:gone])
+        await store.apply([ForgetRuns(AGENT.tenant, runs, NOW + timedelta(days=1), NOW)])
+        await export.step()
+
+    assert runs_in(receiver.batches) == ended[gone:]
+    assert len(receiver.batches) == (0 if gone == 3 else 1)
+    assert (export.counts.exported, export.counts.dropped) == (3 - gone, gone)
 
 
 async def test_a_run_of_which_no_spans_can_be_made_is_given_up_and_not_the_others(
