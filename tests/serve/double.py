@@ -644,7 +644,16 @@ class MemoryRuntime(Runtime):
         left_out = (LeftOut("move", "its schema has oneOf"),)
         return (
             McpServerView("files", "stdio", "npx", McpState.UP, at, "", 1, 14, 0, ("mcp.files.read",), left_out),
-            McpServerView("web", "http", "https://example.com/mcp", McpState.DOWN, at, "ConnectError: refused", 3),
+            McpServerView(
+                "web",
+                "http",
+                "https://example.com/mcp",
+                McpState.DOWN,
+                at,
+                "ConnectError: refused",
+                3,
+                tenants=(TenantId("acme"),),
+            ),
         )
 
     async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
