@@ -76,6 +76,7 @@ from owlclaw_ray.store.queries import (
     LedgerChains,
     LedgerFilter,
     MissingLedgerGuards,
+    PendingApprovalCount,
     PromptTexts,
     RunById,
     RunFilter,
@@ -424,6 +425,10 @@ class Runtime:
     async def approvals(self, where: ApprovalFilter) -> Sequence[Approval]:
         """Return the approvals that match, newest first."""
         return await self._store.read(where)
+
+    async def pending_approvals(self, tenant: TenantId, limit: int) -> int:
+        """Return how many of the tenant's approvals are pending; at most `limit`."""
+        return await self._store.read(PendingApprovalCount(tenant, limit))
 
     async def approval(self, tenant: TenantId, approval_id: ApprovalId) -> Approval:
         """Return the approval; raises NotFoundError."""

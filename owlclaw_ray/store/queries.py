@@ -355,6 +355,13 @@ class ApprovalFilter(Query[Sequence[Approval]], frozen=True):
     limit: int = 100
 
 
+class PendingApprovalCount(Query[int], frozen=True):
+    """How many of the tenant's approvals are pending, as far as the limit."""
+
+    tenant: TenantId
+    limit: int
+
+
 class ExpiredApprovals(Query[Sequence[Approval]], frozen=True):
     """Pending approvals, of all tenants, whose time is over, the earliest first."""
 

@@ -713,6 +713,9 @@ class MemoryRuntime(Runtime):
         ]
         return found[: where.limit]
 
+    async def pending_approvals(self, tenant: TenantId, limit: int) -> int:
+        return len(await self.approvals(ApprovalFilter(tenant, status=ApprovalStatus.PENDING, limit=limit)))
+
     async def approval(self, tenant: TenantId, approval_id: ApprovalId) -> Approval:
         if approval_id not in self._approvals:
             raise NotFoundError("approval", approval_id)
