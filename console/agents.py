@@ -81,7 +81,8 @@ class AgentPages(Pages):
         if sort:
             principal.require("runs:read")
             costs = await self._costs(request, ())
-            agents = await asyncio.gather(*(view_of(self._runtime, ref) for ref in costs if principal.sees(ref)))
+            called = [each.agent_id for each in costs if principal.sees(each)]
+            agents = list(await self._runtime.agents_called(tenant_of(request), called))
         else:
             found = await self._runtime.agents(tenant_of(request), after, PAGE + 1)
             agents = [each for each in found[:PAGE] if principal.sees(each.agent)]
@@ -110,7 +111,6 @@ class AgentPages(Pages):
     @page("GET /console/agents/{agent}", "agents:read", FRAGMENT, live={"live": 2.5})
     async def console_agent(self, request: Request) -> Response:
         """Show an agent, with as much of what it has as the principal may see. What changes often is a part, which needs only that."""
-        principal = principal_of(request)
         ref = agent_of(request, request.path_params["agent"])
         whole = FRAGMENT not in request.query_params
         runs, stats = await asyncio.gather(self._recent(request, ref), self._stats(request, ref))

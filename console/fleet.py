@@ -11,7 +11,6 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from console.agents import view_of
 from console.badge import ApprovalBadge
 from console.jinja import Templates
 from console.pages import FRAGMENT, Pages, page, see
@@ -175,7 +174,7 @@ class FleetPages(Pages):
         found = [_waiting(run, approvals.get(run.run_id, "")) for run in waiting]
         first: dict[AgentRef, Run] = {run.agent: run for run in queued}
         views = {each.agent: each for each in known}
-        others = await asyncio.gather(*(view_of(self._runtime, agent) for agent in first if agent not in views))
+        others = await self._runtime.agents_called(tenant, [each.agent_id for each in first if each not in views])
         views |= {each.agent: each for each in others}
         return [*found, *(self._queue(run, views[agent].record, view, health) for agent, run in first.items())]
 

@@ -123,7 +123,9 @@ class Pages(Resource):
         audience: Audience | None = request.scope.get(_AUDIENCE)
         if part in parts and audience is not None:
             known = {"may": principal.may, "token": "", "version": new_visitor(), **facts}
-            return self._live.drawn(audience, facts, lambda: _html(request, self._templates.part(template, part, known)))
+            return self._live.drawn(
+                audience, facts, lambda: _html(request, self._templates.part(template, part, known))
+            )
         visit = Visit.of(request.scope)
         secret = visit.session or visit.visitor or new_visitor()
         whole = {

@@ -21,7 +21,18 @@ from owlclaw_ray.domain.schedule import Schedule, ScheduleStatus, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.tenant import Tenant, TenantStatus
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
-from owlclaw_ray.ids import ActivationId, ApprovalId, CallbackId, DeliveryId, KeyId, RunId, ScheduleId, TaskId, TenantId
+from owlclaw_ray.ids import (
+    ActivationId,
+    AgentId,
+    ApprovalId,
+    CallbackId,
+    DeliveryId,
+    KeyId,
+    RunId,
+    ScheduleId,
+    TaskId,
+    TenantId,
+)
 from owlclaw_ray.ledger.chain import ChainHead
 from owlclaw_ray.store.commands import ClusterNode, RunEnded
 
@@ -212,6 +223,13 @@ class AgentPage(Query[Sequence[AgentRecord]], frozen=True):
     tenant: TenantId
     after: str = ""
     limit: int = 1_000
+
+
+class AgentsByIds(Query[Sequence[AgentRecord]], frozen=True):
+    """What is known of these agents of the tenant, in any order; nothing of those that never had a trigger."""
+
+    tenant: TenantId
+    agent_ids: tuple[AgentId, ...]
 
 
 class AgentsWithWork(Query[Sequence[AgentRef]], frozen=True):

@@ -166,8 +166,8 @@ def test_what_was_drawn_is_drawn_again_when_it_is_of_other_facts_and_for_each_au
         drawn.append(None)
         return Response(f"drawing {len(drawn)}")
 
-    def asked(facts, who=audience()):
-        return parts.drawn(who, facts, draw).body
+    def asked(facts, principal=ONE):
+        return parts.drawn(audience(principal), facts, draw).body
 
     assert [asked({"runs": [1]}), asked({"runs": [1]}), asked({"runs": [1, 2]}), asked({"runs": [1]})] == [
         b"drawing 1",
@@ -175,7 +175,7 @@ def test_what_was_drawn_is_drawn_again_when_it_is_of_other_facts_and_for_each_au
         b"drawing 2",
         b"drawing 3",
     ]
-    assert [asked({"runs": [1]}, audience(each)) for each in OTHERS.values()] == [
+    assert [asked({"runs": [1]}, each) for each in OTHERS.values()] == [
         b"drawing 4",
         b"drawing 5",
         b"drawing 6",
@@ -219,7 +219,13 @@ def drawings(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "path", ["agents?fragment=rows", "agents/patient?fragment=live", "approvals?status=any&fragment=live", "runs?fragment=rows"]
+    "path",
+    [
+        "agents?fragment=rows",
+        "agents/patient?fragment=live",
+        "approvals?status=any&fragment=live",
+        "runs?fragment=rows",
+    ],
 )
 async def test_a_part_that_says_what_it_said_is_not_drawn_again_and_a_change_is_seen(browser, runtime, drawings, path):
     runtime.request_approval("patient", tool="first.tool")
@@ -297,12 +303,12 @@ async def test_parts_that_many_get_have_forms_without_a_token_and_the_page_has_i
     schedule = await runtime.timetable.create(AgentRef.parse("assistant"), ScheduleRequest("look", interval_seconds=60))
     nodes = [replace(each, state=NodeCondition.DRAINING) for each in runtime.cluster.nodes]
     runtime.cluster = replace(runtime.cluster, nodes=tuple(nodes))
-    for page, action in (
+    for path, action in (
         ("approvals", f"approvals/{approval.request.approval_id}/decision"),
         (f"schedules/{schedule.schedule_id}", f"schedules/{schedule.schedule_id}/pause"),
         ("fleet", f"fleet/nodes/{nodes[0].node_id}/undrain"),
     ):
-        whole = (await browser.get(f"/console/{page}")).text
+        whole = (await browser.get(f"/console/{path}")).text
         region = re.search(r'<live-region src="([^"]+)"[^>]* token="([^"]+)"', whole)
         part = (await browser.get(html.unescape(region[1]))).text
 
@@ -310,18 +316,21 @@ async def test_parts_that_many_get_have_forms_without_a_token_and_the_page_has_i
         assert {*re.findall(r'name="token" value="([^"]*)"', part)} == {""}
         assert (await browser.send_form(f"/console/{action}", token="", decision="deny")).status_code == 403
         sent = await browser.send_form(f"/console/{action}", token=region[2], decision="deny")
-        assert sent.status_code == 303, page
+        assert sent.status_code == 303, path
 
 
 async def test_what_surrounds_the_list_of_runs_is_asked_for_once_for_all_who_look(browser, runtime, monkeypatch):
     asked = []
-    for name in ("agents", "run_usage"):
 
-        async def noted(*given, name=name, ask=getattr(runtime, name)):
+    def noted(name, ask):
+        async def answer(*given):
             asked.append(name)
             return await ask(*given)
 
-        monkeypatch.setattr(runtime, name, noted)
+        monkeypatch.setattr(runtime, name, answer)
+
+    noted("agents", runtime.agents)
+    noted("run_usage", runtime.run_usage)
     await browser.get("/console/runs")
     asked.clear()
     await browser.get("/console/schedules")

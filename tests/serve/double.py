@@ -64,6 +64,7 @@ from owlclaw_ray.errors import (
 )
 from owlclaw_ray.ids import (
     DEFAULT_TENANT,
+    AgentId,
     ApprovalId,
     ArtifactId,
     MemoryId,
@@ -575,6 +576,15 @@ class MemoryRuntime(Runtime):
         refs = {AgentRef.parse(name) for name in DEFINITIONS} | triggered
         found = sorted((ref for ref in refs if ref.agent_id > after), key=lambda ref: ref.agent_id)
         return [await self.agent(ref) for ref in found[:limit]]
+
+    async def agents_called(self, tenant: TenantId, agent_ids: Sequence[AgentId]) -> Sequence[AgentView]:
+        async def view(ref: AgentRef) -> AgentView:
+            try:
+                return await self.agent(ref)
+            except UnknownAgentError as error:
+                return AgentView(ref, None, "", scripted=False, isolation="", warnings=(), problem=str(error))
+
+        return [await view(AgentRef(tenant, each)) for each in agent_ids]
 
     async def agent(self, agent: AgentRef) -> AgentView:
         self._known(agent)

@@ -28,6 +28,7 @@ from owlclaw_ray.store.queries import (
     AgentByRef,
     AgentPage,
     AgentRecord,
+    AgentsByIds,
     AgentsByKeyPrefix,
     AgentsOfDefinition,
     AgentsWithWork,
@@ -324,6 +325,12 @@ def _read_agent_page(connection: Connection, query: AgentPage) -> Sequence[Agent
     behind = agents.c.agent > tenant_key(query.tenant, query.after)
     found = _agents.where(agents.c.tenant == query.tenant, behind).order_by(agents.c.agent).limit(query.limit)
     return [_agent(row) for row in connection.execute(found)]
+
+
+@reads(AgentsByIds)
+def _read_agents_by_ids(connection: Connection, query: AgentsByIds) -> Sequence[AgentRecord]:
+    keys = [tenant_key(query.tenant, each) for each in query.agent_ids]
+    return [_agent(row) for row in connection.execute(_agents.where(agents.c.agent.in_(keys)))]
 
 
 _suspended = select(tenants.c.tenant).where(tenants.c.status != TenantStatus.ACTIVE.value)
