@@ -78,6 +78,16 @@ def test_enter_that_ends_a_composition_leads_nowhere(chromium, http):
         page.wait_for_url("**/console/fleet")
 
 
+def run_that_waited(http: httpx.Client, number: int) -> str:
+    """A run that is over, in whose picture there is surely something: it took the time that a decision took."""
+    approval = waiting(http, number)
+    decided = {"decision": "deny", "reason": "a test"}
+    http.post(f"/v1/approvals/{approval['approval_id']}/decision", json=decided).raise_for_status()
+    while http.get(f"/v1/runs/{approval['run_id']}").json()["finished_at"] is None:
+        pass
+    return approval["run_id"]
+
+
 def drag(page: Page, picture: Locator, begin: float, end: float, *, button: str = "left", below: float = 0) -> None:
     """Draw over the picture from one share of its width to another, and let go so many pixels below its middle."""
     box = picture.bounding_box()
@@ -90,22 +100,22 @@ def drag(page: Page, picture: Locator, begin: float, end: float, *, button: str 
 
 
 def test_a_part_of_the_picture_is_looked_at_by_drawing_over_it_in_either_direction(chromium, http):
-    run = http.post("/v1/agents/assistant/triggers?wait=60", json={"focus": "drawn"}).json()["run_id"]
+    run = run_that_waited(http, 33)
     with opened(chromium, http) as page:
-        page.goto(f"{http.base_url}/console/runs/{run}?view=journal&picture=time")
+        page.goto(f"{http.base_url}/console/runs/{run}?view=journal")
         picture = page.locator("run-picture svg")
         for begin, end, wanted in ((0.25, 0.75, (250, 750)), (0.9, 0.5, (500, 700))):
             drag(page, picture, begin, end)
             page.wait_for_url(re.compile(f"zoom={wanted[0] // 10}|zoom={wanted[0] // 10 - 1}"))
             found = [int(each) for each in re.search(r"zoom=(\d+)-(\d+)", page.url).groups()]
             assert all(abs(one - other) <= 3 for one, other in zip(found, wanted, strict=True)), page.url
-            assert "view=journal&picture=time" in page.url
+            assert "view=journal&zoom=" in page.url
 
 
 def test_a_click_on_the_picture_is_a_click_and_what_is_no_drag_changes_nothing(chromium, http):
-    run = http.post("/v1/agents/assistant/triggers?wait=60", json={"focus": "clicked"}).json()["run_id"]
+    run = run_that_waited(http, 34)
     with opened(chromium, http) as page:
-        address = f"{http.base_url}/console/runs/{run}?picture=time"
+        address = f"{http.base_url}/console/runs/{run}?view=journal"
         page.goto(address)
         picture = page.locator("run-picture svg")
         page.evaluate("addEventListener('pagehide', () => { sessionStorage.left = 'yes'; })")
