@@ -27,6 +27,7 @@ from owlclaw_ray.store.commands import (
     ReleaseAgent,
     Released,
     RunAccepted,
+    RunClaimed,
     RunFinished,
     StaleEpoch,
 )
@@ -303,6 +304,15 @@ class ActivationContract:
 
         assert isinstance(outcome, CommandFailed)
         assert len(await store.read(JournalOfRun(AGENT.tenant, RunId("run_1")))) == 2
+
+    async def test_a_claim_that_is_older_than_what_it_is_given_begins_it_when_it_was_queued(self, store: Store) -> None:
+        await store.apply([submission("run_1"), activation("act_1")])
+
+        outcome = await one(store, ClaimRun(AGENT, 1, NOW - timedelta(seconds=6)))
+
+        assert isinstance(outcome, RunClaimed)
+        assert outcome.run.started_at == NOW
+        assert [entry.at for entry in outcome.journal] == [NOW, NOW]
 
     async def test_an_interrupted_run_is_resumed_before_queued_ones(self, store: Store) -> None:
         prompt = JournalEntry(3, EntryKind.PROMPT_BUILT, NOW, {"system": "h-1", "tools": "h-2", "user": "查"})
