@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ from console.timeline import RunTimeline, Zoom, flame, timeline
 from console.visits import read_form
 from console.withheld import withheld_from
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
-from owlclaw_ray.domain.principal import LOCAL
+from owlclaw_ray.domain.principal import LOCAL, Principal
 from owlclaw_ray.domain.run import Run, Usage
 from owlclaw_ray.errors import DefinitionError, NotFoundError, Problem, UnknownAgentError
 from owlclaw_ray.store.queries import RunProgress
@@ -147,15 +147,19 @@ class RunPages(Pages):
             after,
             places=self._surroundings.places,
             pulse=self._pulse,
-            form=partial(self._events, run, view, EntryViews(earlier), may=principal_of(request).may),
+            form=partial(self._events, run, view, EntryViews(earlier), principal_of(request)),
         )
 
-    def _events(
-        self, run: Run, view: str, made: EntryViews, watched: RunProgress, *, may: Callable[[str], bool]
-    ) -> bytes:
+    def _events(self, run: Run, view: str, made: EntryViews, principal: Principal, watched: RunProgress) -> bytes:
         body = b""
         if watched.entries:
-            context = {"entries": made.of(watched.entries), "run": run, "view": view, "may": may}
+            context = {
+                "entries": made.of(watched.entries),
+                "run": run,
+                "view": view,
+                "principal": principal,
+                "may": principal.may,
+            }
             lines = bytes_of(self._templates.part("run.html", "entry_list", context)).splitlines()
             data = b"\n".join(b"data: " + line for line in lines if line.strip())
             body = b"id: %d\nevent: entries\n%s\n\n" % (watched.entries[-1].seq, data)
