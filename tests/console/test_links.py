@@ -84,6 +84,7 @@ async def pages(runtime, clock):
         change(runtime, run.run_id, trigger=replace(trigger, lineage=lineage), interrupted_by=over.run_id)
     change(runtime, child.run_id, status=RunStatus.WAITING)
     change(runtime, over.run_id, status=RunStatus.COMPLETED, result=RunResult(RunStatus.COMPLETED), finished_at=START)
+    await triggered(runtime, "patient:now", "at work")
     queued = await triggered(runtime, "patient", "behind it")
     change(runtime, queued.run_id, status=RunStatus.QUEUED)
     patient = AgentRef.parse("patient")
