@@ -67,7 +67,7 @@ async def test_a_backfill_and_its_plan_reach_back_as_far_as_ticks_are_known(agen
         tick = OldTick(FiringId("fir_1"), made.schedule_id, agent, third)
         await runtime.store.apply([ForgetTicks(DEFAULT_TENANT, (tick,))])
         await clock.advance(6 * 3_600)
-        asked = (DEFAULT_TENANT, made.schedule_id, since, since + timedelta(hours=5))
+        asked = (DEFAULT_TENANT, made.schedule_id, since + timedelta(hours=1), since + timedelta(hours=5))
 
         plan = await runtime.timetable.plan_backfill(*asked)
         done = await runtime.timetable.backfill(*asked)

@@ -141,8 +141,8 @@ def _read_clocks(connection: Connection, query: ClocksOfSweep) -> SweepClocks:
     dialect = dialect_of(connection)
     database = connection.execute(select(dialect.now)).scalar_one() if dialect is POSTGRESQL else None
     swept = connection.execute(select(sweeps.c.swept_at).where(sweeps.c.what == query.what.value)).scalar_one_or_none()
-    last = select(runs.c.created_at).order_by(runs.c.seq.desc()).limit(1)
-    newest = connection.execute(last).scalar_one_or_none()
+    last = select(func.max(runs.c.seq)).scalar_subquery()
+    newest = connection.execute(select(runs.c.created_at).where(runs.c.seq == last)).scalar_one_or_none()
     return SweepClocks(optional_time(database), optional_time(swept), optional_time(newest))
 
 
