@@ -18,6 +18,8 @@ _INTERRUPTING = frozenset({Role.AGENT, Role.HUNG_AGENT}) | MACHINES
 _HITS = frozenset({"killed", "stopped", "ended"})
 _DYING = timedelta(seconds=2)
 """So long after a blow a host may still write: its owner died, not it, or it was the last of many to be killed."""
+_AFTERMATH = timedelta(seconds=30)
+"""So long after a blow what is queued may wait for its sake, and that long machines are away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Standstill:
 
     run_id: str
     role: Role | None
-    """The last that was hit while it waited, or just before; None if nothing was."""
+    """The last that was hit while it waited, or half a minute before; None if nothing was."""
     seconds: float
     """From its acceptance, or the end of the run before, to its start."""
 
@@ -71,7 +73,7 @@ def standstills(evidence: Evidence) -> Iterator[Standstill]:
     started = [(run.started_at, run) for run in evidence.runs.values() if run.started_at is not None]
     for at, run in sorted(started, key=lambda each: each[0]):
         since = max(run.created_at, free.get(run.agent, run.created_at))
-        meanwhile = [each for each in blows if since - _DYING <= each.at <= at]
+        meanwhile = [each for each in blows if since - _AFTERMATH <= each.at <= at]
         yield Standstill(run.run_id, meanwhile[-1].role if meanwhile else None, (at - since).total_seconds())
         if run.finished_at is not None:
             free[run.agent] = run.finished_at

@@ -354,8 +354,9 @@ class Directory:
                 await self._adopt_unknown(seat, settled)
             await self.wake([agent for agent in unknown_agents if agent not in settled])
         except HostGoneError:
-            self._remove_dead(seat)
-            await self.wake((*new, *old))
+            if not seat.ending:  # or else whoever drains it looks for their runs when that is over
+                self._remove_dead(seat)
+                await self.wake((*new, *old))
         finally:
             seat.arrived(new)
 

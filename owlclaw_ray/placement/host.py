@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from owlclaw_ray.definitions.api import Definitions
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import ActivationId, IdSource, RunId
 from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.runs.activation import FINAL_FLUSH_SECONDS, Activation
@@ -23,6 +24,10 @@ from owlclaw_ray.store.durable_store import DurableStore
 from owlclaw_ray.store.large_payloads import LargePayloads
 
 logger = logging.getLogger(__name__)
+
+
+class HostDrainedError(RuntimeUnavailableError):
+    """The host was drained and takes no agents any more, though its process lives."""
 
 
 class HostStatus(Struct, frozen=True):
@@ -60,10 +65,10 @@ class AgentHost:
     async def adopt(self, agents: Sequence[AgentRef]) -> None:
         """Activate these agents, whoever owned them before, each with its next run. Those already here are only woken.
 
-        One that another call is activating already is left to that call, which wakes it. A host that is drained adopts nobody.
+        One that another call is activating already is left to that call, which wakes it. Raises HostDrainedError.
         """
         if self._draining:
-            return
+            raise HostDrainedError("it was drained")
         new = [agent for agent in agents if not self._live(agent) and agent not in self._adopting]
         fresh = set(new)
         self.wake([agent for agent in agents if agent not in fresh])

@@ -28,7 +28,7 @@ class Host(Protocol):
         ...
 
     async def adopt(self, agents: Sequence[AgentRef]) -> None:
-        """See AgentHost.adopt."""
+        """See AgentHost.adopt; HostGoneError also when the host was drained."""
         ...
 
     async def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:

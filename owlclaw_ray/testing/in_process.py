@@ -54,7 +54,7 @@ from owlclaw_ray.models.provider_slots import SlotCounts
 from owlclaw_ray.models.scripted.client import ScriptedClient
 from owlclaw_ray.models.tokens import EstimatedTokens
 from owlclaw_ray.placement.directory import Directory
-from owlclaw_ray.placement.host import AgentHost, HostStatus
+from owlclaw_ray.placement.host import AgentHost, HostDrainedError, HostStatus
 from owlclaw_ray.placement.host_pool import Host, HostGoneError
 from owlclaw_ray.policy.approval_expiry import ApprovalExpiry
 from owlclaw_ray.policy.permission import Approve
@@ -276,7 +276,10 @@ class LocalHost:
 
     async def adopt(self, agents: Sequence[AgentRef]) -> None:
         """See Host.adopt."""
-        await self._reach(lambda host: host.adopt(agents))
+        try:
+            await self._reach(lambda host: host.adopt(agents))
+        except HostDrainedError as error:
+            raise HostGoneError(f"{self._host_id}: {error}") from error
 
     async def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """See Host.wake."""

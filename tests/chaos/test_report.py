@@ -93,6 +93,17 @@ def test_a_queued_run_stands_still_from_the_end_of_the_run_before_it(played):
     assert (still.run_id, still.role, still.seconds) == (second.run_id, Role.GCS, 3.0)
 
 
+def test_a_run_that_is_queued_half_a_minute_after_a_blow_stands_still_for_its_sake(played):
+    evidence = played.evidence()
+    first = evidence.runs[played.first]
+    evidence = replace(evidence, runs={first.run_id: first})
+
+    for before, role in ((29, Role.MACHINE), (31, None)):
+        blow = (Role.MACHINE, first.created_at - timedelta(seconds=before))
+        [found] = standstills(with_blows(evidence, blow))
+        assert found.role is role
+
+
 @pytest.fixture
 def facts(session):
     told = {

@@ -31,7 +31,7 @@ class SteeredHost:
         self.memory = 0.1
         self.idle = {}
         self.woken = []
-        self.frozen = False
+        self.frozen = self.drained = False
         self.run_ends = asyncio.Event()
         self.run_ends.set()
         self.handing_over = 0
@@ -57,6 +57,8 @@ class SteeredHost:
         if set(agents) <= set(self.answers_at_once):
             return
         await self.adopts.wait()
+        if self.drained:
+            raise HostGoneError(self.host_id)
         self.agents.update(dict.fromkeys(agents))
         self.woken += agents
 

@@ -10,6 +10,7 @@ import pytest
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import DEFAULT_TENANT
+from owlclaw_ray.placement.host_pool import HostGoneError
 from owlclaw_ray.runs.activation import FINAL_FLUSH_SECONDS
 from owlclaw_ray.runs.run_journal import FLUSH_AFTER
 from owlclaw_ray.store.commands import ActivateAgent, AppendJournal, ClaimRun, FinishRun, ReleaseAgent
@@ -274,14 +275,31 @@ async def test_a_store_that_does_not_answer_holds_up_a_drain_for_a_few_seconds_o
     assert {run.status for run in await continued_elsewhere(world)} == {RunStatus.COMPLETED}
 
 
-async def test_a_host_that_drains_adopts_nobody(world, node):
+async def test_a_host_that_drains_adopts_nobody_and_says_so(world, node):
     host = await node.runtime.pool.spawn("here")
     await host.drain(0)
 
-    await host.adopt([SOLO])
+    with pytest.raises(HostGoneError, match="drained"):
+        await host.adopt([SOLO])
 
     assert not await host.hosted()
     assert await world.nodes[0].gate.read(AgentByRef(SOLO)) is None
+
+
+async def test_a_directory_ends_hosts_that_the_one_before_it_drained_and_their_agents_go_on_in_others(world, node):
+    await asked(world, SOLO, OTHER)
+    drained = [host.host_id for host in node.hosts]
+    draining(node, 0)  # as one does that gives all agents up; it is killed before it has ended the hosts
+    await world.clock.settle()
+
+    await node.restart_directory()
+    await world.clock.settle()  # and no time passes
+
+    entries = await node.gate.read(JournalOfRun(DEFAULT_TENANT, RUN))
+    assert EntryKind.RUN_RESUMED in [entry.kind for entry in entries]
+    assert not set(drained) & {host.host_id for host in await node.runtime.pool.living()}
+    assert await world.come_to_rest()
+    assert set(world.witness.final.values()) == {RunStatus.COMPLETED}
 
 
 @pytest.mark.parametrize("turns", range(8, 20))

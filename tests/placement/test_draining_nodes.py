@@ -140,6 +140,34 @@ async def test_a_directory_that_starts_while_a_node_is_drained_drains_the_hosts_
         assert on(pool, "one") == ([], [])
 
 
+async def test_a_drain_goes_on_when_the_host_refuses_an_agent_that_was_on_its_way_to_it(pool):
+    work = Work()
+    async with directory_over(pool, isolation=Isolation.SHARED, work=work) as directory:
+        pool.nodes = {"one": 1.0}
+        await directory.heartbeat()
+        [busy, late] = agents = refs(2)
+        await directory.wake([busy])
+        await seated(pool, busy)
+        [host] = on(pool, "one")[0]
+        host.run_ends.clear()
+        host.adopts.clear()
+        await directory.wake([late])
+        await directory._clock.settle()
+
+        draining = asyncio.create_task(directory.drain_node("one", GRACE))
+        await directory._clock.settle()
+        host.drained = True
+        host.adopts.set()
+        await directory._clock.settle()
+        assert not host.dead.is_set()
+
+        pool.nodes, work.agents = {"one": 1.0, "two": 1.0}, agents
+        host.run_ends.set()
+        await draining
+        await beats(directory)
+        await settled(lambda: set(on(pool, "two")[1]) == set(agents))
+
+
 async def test_a_host_that_dies_while_its_node_is_drained_loses_nobody(pool):
     work = Work()
     async with directory_over(pool, work=work) as directory:

@@ -193,7 +193,8 @@ def _claim_next(store: WorkingSet, agent: AgentRow, at: datetime) -> RunClaimed 
         return None
     run = agent.running = agent.queue[0]
     agent.leave(run)
-    run.status, run.started_at, run.claimed_epoch = RunStatus.RUNNING, to_micros(at), agent.epoch
+    began = max(to_micros(at), run.created_at)  # a claim that waited for the store may be older than what it is given
+    run.status, run.started_at, run.claimed_epoch = RunStatus.RUNNING, began, agent.epoch
     run.recorded_calls = 0
     store.changed_run(run)
     store.note(run, EntryKind.RUN_STARTED, run.started_at, {"epoch": agent.epoch})
