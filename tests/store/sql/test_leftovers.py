@@ -257,6 +257,8 @@ async def test_a_tick_without_a_run_stays_while_it_is_young(store):
     assert await dues_left(store) == [5, 0]
     await swept(store, at=DUE + WEEK + MINUTE)
     assert await dues_left(store) == [5]
+    await swept(store)
+    assert await dues_left(store) == [5]  # the last one, however old
 
 
 async def test_a_tick_for_several_times_counts_from_the_last_of_them(store):
