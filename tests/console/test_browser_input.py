@@ -147,9 +147,10 @@ def test_the_badge_counts_the_calls_that_come_and_go_while_one_looks(chromium, h
     waiting(http, 40 + len(path))
     with opened(chromium, http) as page:
         page.goto(f"{http.base_url}/console/{path}")
-        before = badges(page)
-        assert len(before) == 2, "for wide screens, and for narrow ones"
-        number = int(before[0])
+        assert len(badges(page)) == 2, "for wide screens, and for narrow ones"
+        number = len(http.get("/v1/approvals?status=pending&limit=100").json()["approvals"])
+        for each in page.locator("[data-badge]").all():
+            expect(each).to_have_text(f"{number} waiting")  # it is counted anew every two seconds
 
         approval = waiting(http, 60 + len(path))
         for each in page.locator("[data-badge]").all():
@@ -203,3 +204,87 @@ def test_the_next_step_through_many_runs_goes_on_by_itself(chromium, http):
         page.evaluate("way => location.assign(way)", way)
         page.wait_for_url("**/console/runs?*did=cancel-3*")
         expect(page.get_by_role("status").filter(has_text="3 runs asked to stop")).to_be_visible()
+
+
+def decide(http: httpx.Client, approval: dict[str, str]) -> None:
+    """Have somebody else deny the call, and wait until its run is over."""
+    decided = {"decision": "deny", "reason": "a test"}
+    http.post(f"/v1/approvals/{approval['approval_id']}/decision", json=decided).raise_for_status()
+    while http.get(f"/v1/runs/{approval['run_id']}").json()["finished_at"] is None:
+        pass
+
+
+def test_no_button_of_the_inbox_moves_under_the_mouse_when_calls_come_and_go(chromium, http):
+    first, second = waiting(http, 51), waiting(http, 52)
+    with opened(chromium, http) as page:
+        page.goto(f"{http.base_url}/console/approvals")
+        calls = page.locator("article.ask")
+        mine = page.locator(f"article.ask:has(form[action*='{first['approval_id']}'])")
+        other = page.locator(f"article.ask:has(form[action*='{second['approval_id']}'])")
+        number = calls.count()
+        mine.get_by_role("button", name="Allow", exact=True).hover()
+        before = [each.bounding_box() for each in (mine, other)]
+
+        third = waiting(http, 53)
+        expect(calls).to_have_count(number + 1, timeout=15_000)
+        assert [each.bounding_box() for each in (mine, other)] == before
+
+        decide(http, first)
+        expect(mine).to_have_class(re.compile("gone"), timeout=15_000)
+        expect(mine.get_by_role("button", name="Allow", exact=True)).to_be_disabled()
+        assert other.bounding_box() == before[1]
+        page.mouse.move(2, 2)
+        expect(mine).to_have_count(0, timeout=15_000)
+        for each in (second, third):
+            decide(http, each)
+
+
+def test_a_run_that_is_over_is_shown_to_have_left_the_list_of_those_that_are_not(chromium, http):
+    approval = waiting(http, 54)
+    with opened(chromium, http) as page:
+        page.goto(f"{http.base_url}/console/runs?status=open")
+        row = page.locator(f"tr:has(a[href*='{approval['run_id']}'])").first
+        expect(row).not_to_have_class(re.compile("gone"))
+
+        decide(http, approval)
+
+        expect(row).to_have_class(re.compile("gone"), timeout=15_000)
+
+
+def look_away(page: Page, *, away: bool) -> None:
+    """Have the page believe that nobody sees it, as in a tab behind others."""
+    page.evaluate(
+        "away => { Object.defineProperty(document, 'hidden', { get: () => away, configurable: true });"
+        " document.dispatchEvent(new Event('visibilitychange')); }",
+        away,
+    )
+
+
+def test_a_page_that_nobody_sees_keeps_no_connection_and_misses_nothing(chromium, http):
+    approval = waiting(http, 55)
+    with opened(chromium, http) as page:
+        page.goto(f"{http.base_url}/console/runs/{approval['run_id']}")
+        state = "document.querySelector('run-stream').stream.readyState"
+        page.wait_for_function(f"{state} === EventSource.OPEN")
+        look_away(page, away=True)
+        assert page.evaluate(state) == 2
+
+        decide(http, approval)
+        look_away(page, away=False)
+
+        expect(page.locator("#entries")).to_contain_text("completed", timeout=15_000)
+
+
+def test_what_was_in_use_when_it_changed_is_as_it_is_as_soon_as_it_is_left(chromium, http):
+    approval = waiting(http, 56)
+    with opened(chromium, http) as page:
+        page.goto(f"{http.base_url}/console/runs/{approval['run_id']}")
+        head = page.locator("#run-head")
+        head.locator("a, button").first.focus()
+        decide(http, approval)
+        expect(page.locator("#entries")).to_contain_text("completed", timeout=15_000)
+        expect(head).to_contain_text("waiting")
+
+        page.evaluate("document.activeElement.blur()")
+
+        expect(head).to_contain_text("completed", timeout=15_000)
