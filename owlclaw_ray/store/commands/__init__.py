@@ -69,11 +69,13 @@ from owlclaw_ray.store.commands.ledger import (
 from owlclaw_ray.store.commands.memories import ChangeMemories, DocumentChange, MemoriesChanged, MemoriesStored
 from owlclaw_ray.store.commands.nodes import (
     ClusterNode,
+    ForgetNode,
     HoldNode,
     JoinNode,
     MarkNode,
     NodeChanged,
     NodeExcluded,
+    NodeForgotten,
     NodeHeld,
     NodeLost,
     NodeMarked,
@@ -189,6 +191,7 @@ Command: TypeAlias = (
     | JoinNode
     | HoldNode
     | MarkNode
+    | ForgetNode
     | NoteExported
     | PutKey
     | NoteKeyUse
@@ -217,6 +220,7 @@ Outcome: TypeAlias = (
     | NodeLost
     | NodeMarked
     | NodeChanged
+    | NodeForgotten
     | KeyStored
     | KeyChanged
     | KeyUseNoted
@@ -323,6 +327,7 @@ __all__ = [
     "ForgetArtifacts",
     "ForgetAttempts",
     "ForgetEntries",
+    "ForgetNode",
     "ForgetRuns",
     "ForgetWebhooks",
     "HoldLease",
@@ -345,6 +350,7 @@ __all__ = [
     "NoSuchSchedule",
     "NodeChanged",
     "NodeExcluded",
+    "NodeForgotten",
     "NodeHeld",
     "NodeLost",
     "NodeMarked",
