@@ -66,6 +66,15 @@ from owlclaw_ray.store.commands.ledger import (
     ReserveBudget,
     SettleBudget,
 )
+from owlclaw_ray.store.commands.leftovers import (
+    ForgetSchedules,
+    ForgetTexts,
+    ForgetTicks,
+    NoteSweep,
+    OldSchedule,
+    OldTick,
+    Swept,
+)
 from owlclaw_ray.store.commands.memories import ChangeMemories, DocumentChange, MemoriesChanged, MemoriesStored
 from owlclaw_ray.store.commands.nodes import (
     ClusterNode,
@@ -179,6 +188,10 @@ Command: TypeAlias = (
     | ForgetWebhooks
     | ForgetRuns
     | ForgetEntries
+    | ForgetTicks
+    | ForgetSchedules
+    | ForgetTexts
+    | NoteSweep
     | HoldLease
     | ReleaseLease
     | ChangeMemories
@@ -262,6 +275,7 @@ Outcome: TypeAlias = (
     | CallbackChanged
     | WebhooksForgotten
     | RunsForgotten
+    | Swept
     | MemoriesStored
     | MemoriesChanged
     | AttemptBegun
@@ -329,6 +343,9 @@ __all__ = [
     "ForgetEntries",
     "ForgetNode",
     "ForgetRuns",
+    "ForgetSchedules",
+    "ForgetTexts",
+    "ForgetTicks",
     "ForgetWebhooks",
     "HoldLease",
     "HoldNode",
@@ -357,9 +374,12 @@ __all__ = [
     "NodeState",
     "NoteExported",
     "NoteKeyUse",
+    "NoteSweep",
     "NothingQueued",
     "OldArtifact",
     "OldRun",
+    "OldSchedule",
+    "OldTick",
     "OnStandby",
     "Outcome",
     "PauseSchedule",
@@ -398,6 +418,7 @@ __all__ = [
     "SettleBudget",
     "StaleEpoch",
     "SubmitRun",
+    "Swept",
     "TaskChanged",
     "TaskStored",
     "TenantChanged",
