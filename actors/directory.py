@@ -16,7 +16,7 @@ from actors.keeper_client import KeeperClient
 from actors.logs import configure
 from actors.nodes import cluster_name, request_nodes
 from actors.plan import RuntimePlan
-from actors.remote import AgentHandle, calls, here
+from actors.remote import AgentHandle, calls, here, in_time
 from actors.remote_actor import RemoteActor, plain
 from actors.secrets import take_over
 from owlclaw_ray.access.tenant_terms import TenantTerms
@@ -24,6 +24,7 @@ from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
 from owlclaw_ray.domain.node import LeaseView
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError, UserError
 from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.kernel.file_threads import in_file_thread
 from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.kernel.system_clock import SystemClock
@@ -31,6 +32,7 @@ from owlclaw_ray.placement.directory import Directory
 from owlclaw_ray.placement.drained_nodes import DrainedNodes
 from owlclaw_ray.placement.growth import Growth
 from owlclaw_ray.placement.lease import RENEW_SECONDS, LeaseHolder
+from owlclaw_ray.placement.lease_routes import LeaseRoutes
 from owlclaw_ray.placement.node_watch import NodeWatch
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, views_of
 
@@ -38,6 +40,10 @@ _TIMEOUT_IN_HEARTBEATS = 3
 _PAUSE = 0.5
 _FRESH_SECONDS = 1.0
 _TELL_SECONDS = _LOOK_SECONDS = 3.0
+_COUNT_SECONDS = 1.0
+"""What the roots have to say which hosts there are, between two renewals of the lease."""
+_LEAVE_SECONDS = 1.5
+"""What hosts have to end when the lease is lost: another cluster may run their agents 2 s after it was given up."""
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +65,8 @@ class DirectoryActor(RemoteActor):
         self._plan = plan
         self._pool = RootedPool(plan.namespace, plan.placement.heartbeat * _TIMEOUT_IN_HEARTBEATS)
         self._store = KeeperClient(plan.namespace)
+        self._keepers: dict[str, KeeperClient] = {}
+        """Those of other nodes, which renew the lease while the Keeper of this one does not."""
         self._directory: Directory | None = None
         """None while this cluster stands by, because another one runs the agents of the store."""
         self._started: asyncio.Task[None] | None = None
@@ -74,15 +82,14 @@ class DirectoryActor(RemoteActor):
         """Whether the store was asked once which nodes are drained: before that, this cluster does not ask for the lease."""
         cluster = cluster_name(plan.store_url)
         if cluster:
-            self._drained = DrainedNodes(self._store, cluster)
+            self._drained = DrainedNodes(self._store, cluster, here(), self._clock, present=lambda: self._pool.members)
             look = partial(self._look_for_drained, self._drained)
             self._looking = Periodic(
                 "looking for drained nodes", look, self._clock, plan.placement.sweep, retry=RENEW_SECONDS
             )
             self._looking.start()
-            self._lease = LeaseHolder(
-                self._store, cluster, self._clock, began=self._take_agents, ended=self._give_up_agents
-            )
+            routes = LeaseRoutes(self._store, self._other_keepers, self._clock)
+            self._lease = LeaseHolder(routes, cluster, self._clock, began=self._take_agents, ended=self._give_up_agents)
             self._holding = Periodic("holding the lease", partial(self._hold, self._lease), self._clock, RENEW_SECONDS)
             self._holding.start()
         else:
@@ -113,10 +120,13 @@ class DirectoryActor(RemoteActor):
             await self._clock.sleep(_PAUSE)
 
     async def _hold(self, lease: LeaseHolder) -> None:
-        """Ask for the lease; on standby have a host ready on each node, so that the first agents need not wait for a process to start."""
+        """Ask for the lease; on standby have a host ready on each node, so that the first agents need not wait for a process to start.
+
+        A cluster all of whose nodes are drained holds it until its last host has ended, whichever Directory began that.
+        """
         if not self._looked:
             return
-        if self._is_all_drained() and not (lease.held and self._draining):
+        if await self._has_left():
             if lease.held:
                 logger.warning("all nodes are drained: another cluster may run the agents of the store")
                 await lease.stand_back()
@@ -140,6 +150,19 @@ class DirectoryActor(RemoteActor):
 
     def _is_all_drained(self) -> bool:
         return self._drained is not None and bool(self._pool.nodes) and self._drained.known.issuperset(self._pool.nodes)
+
+    async def _has_left(self) -> bool:
+        """Return whether all nodes are drained, and have no host any more, not even one that this process has yet to find."""
+        if not self._is_all_drained() or self._draining or (self._directory is not None and self._directory.hosts()):
+            return False
+        living = await in_time(self._pool.living(), _COUNT_SECONDS)
+        return living is not None and not living
+
+    def _other_keepers(self) -> Sequence[KeeperClient]:
+        others = [node_id for node_id in self._pool.nodes if node_id != here()]
+        known = self._keepers
+        self._keepers = {each: known.get(each) or KeeperClient(self._plan.namespace, node_id=each) for each in others}
+        return [*self._keepers.values()]
 
     def _begin(self, drain: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(drain)
@@ -177,14 +200,24 @@ class DirectoryActor(RemoteActor):
         """Return the ids of the nodes that are drained, as far as it is known."""
         return () if self._drained is None else tuple(self._drained.known)
 
-    async def agents_on(self, node_id: str) -> int:
-        """Return how many agents a node still holds."""
-        return 0 if self._directory is None else self._directory.agents_on(node_id)
+    async def to_empty(self, node_id: str) -> Sequence[str]:
+        """Return the nodes that have to be without agents before a drained one may be stopped: itself, and all if all are drained and
+        this is the node of the Directory, which holds the lease for the calls that have their grace elsewhere.
+
+        Raises RuntimeUnavailableError until it is known which nodes are drained.
+        """
+        if self._drained is None:
+            return [node_id]
+        if not self._looked:
+            raise RuntimeUnavailableError("the Directory has only just begun")
+        await self._pool.living()  # which learns what nodes there are
+        return [*{node_id, *self._pool.nodes}] if node_id == here() and self._is_all_drained() else [node_id]
 
     async def _prepare(self) -> None:
         try:
             if not await self._pool.living():
-                await asyncio.gather(*map(self._pool.spawn, self._pool.nodes))
+                drained = () if self._drained is None else self._drained.known
+                await asyncio.gather(*(self._pool.spawn(each) for each in self._pool.nodes if each not in drained))
         except RuntimeUnavailableError as error:
             logger.warning("no host is ready for the time when this cluster runs the agents: %s", error)
 
@@ -210,9 +243,12 @@ class DirectoryActor(RemoteActor):
         if started is not None:
             started.cancel()
         if directory is not None:
-            await directory.stop(0.0)
-        for host in await self._pool.living():
-            await self._pool.kill(host)
+            try:
+                async with deadline(self._clock, _LEAVE_SECONDS):
+                    await directory.stop(0.0)
+            except TimeoutError:
+                logger.warning("hosts that did not end within %g s are killed: the lease is lost", _LEAVE_SECONDS)
+        await asyncio.gather(*map(self._pool.kill, await self._pool.living()))
         self._preparing = None
 
     async def _active(self) -> Directory | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from actors.nodes import Node, living_nodes
@@ -115,6 +115,11 @@ class RootedPool:
     def nodes(self) -> Mapping[str, float]:
         """See HostPool.nodes."""
         return {node_id: self._cpus[node_id] for node_id in self._reachable() if node_id not in self._cut}
+
+    @property
+    def members(self) -> Collection[str]:
+        """The nodes that have a root, as far as is known: those too that do not reach the store, or are taken for lost."""
+        return self._roots.keys()
 
     def exclude(self, node_ids: frozenset[str]) -> None:
         """Leave out these nodes, and no others, as if they were not there."""

@@ -23,9 +23,16 @@ _T = TypeVar("_T")
 class KeeperClient(Store):
     """The store at the Keeper. Commands of all callers in this process leave together, see CommandLink."""
 
-    def __init__(self, namespace: str, rest: Callable[[], Awaitable[object]] | None = None, at_once: int = 1) -> None:
-        """See CommandLink for `rest` and `at_once`."""
-        self._keeper = NamedActor(KEEPER, namespace)
+    def __init__(
+        self,
+        namespace: str,
+        rest: Callable[[], Awaitable[object]] | None = None,
+        at_once: int = 1,
+        *,
+        node_id: str = "",
+    ) -> None:
+        """The Keeper of that node, or of this one. See CommandLink for `rest` and `at_once`."""
+        self._keeper = NamedActor(KEEPER, namespace, node_id)
         self._commands = CommandLink(self._send, rest=rest, at_once=at_once)
 
     @override

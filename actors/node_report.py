@@ -20,10 +20,10 @@ import ray
 from actors.node_variables import shared_variables
 from actors.nodes import used_memory
 from actors.plan import RuntimePlan, WorkerPlan
-from actors.remote import KEEPER, AgentHandle, NamedActor, calls, in_time
+from actors.remote import KEEPER, AgentHandle, NamedActor, calls, in_time, registered
 from owlclaw_ray.domain.memory import MemoryHomeKind
 from owlclaw_ray.domain.node import PID_FILE, Disk, NodeLoad, NodeReport, Versions
-from owlclaw_ray.errors import OwlClawError
+from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, RunId
 from owlclaw_ray.kernel.file_threads import in_file_thread
 from owlclaw_ray.placement.host import HostStatus
@@ -62,6 +62,16 @@ class NodeInspector:
             store_seconds=seconds,
             store_problem=problem,
         )
+
+    async def agents(self, hosts: Sequence[AgentHandle]) -> int:
+        """Return how many agents these hosts hold; raises RuntimeUnavailableError if a living one does not say so in time."""
+        return sum(await asyncio.gather(*map(self._agents_of, hosts)))
+
+    async def _agents_of(self, host: AgentHandle) -> int:
+        hosted = await in_time(calls(host).hosted(), _ANSWER_SECONDS)
+        if hosted is None and await registered(host) is not None:
+            raise RuntimeUnavailableError(f"a host did not answer within {_ANSWER_SECONDS:g} s")
+        return len(hosted or ())
 
     async def report(self, hosts: Sequence[AgentHandle], salt: bytes) -> NodeReport:
         """Return everything; `salt` goes into the hashes of secrets, so that only answers to one question can be compared."""

@@ -187,6 +187,10 @@ class RootActor(RemoteActor):
         """See NodeInspector.load."""
         return await self._inspector.load([*self._hosts.values()])
 
+    async def agents(self) -> int:
+        """See NodeInspector.agents."""
+        return await self._inspector.agents([*self._hosts.values()])
+
     async def inspect(self, salt: bytes) -> NodeReport:
         """See NodeInspector.report."""
         return await self._inspector.report([*self._hosts.values()], salt)

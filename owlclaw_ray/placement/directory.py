@@ -159,10 +159,6 @@ class Directory:
         """The nodes that are drained."""
         return frozenset(self._drained)
 
-    def agents_on(self, node_id: str) -> int:
-        """Return how many agents a node still holds."""
-        return sum(len(seat.agents) for seat in self._placement_table if seat.node.node_id == node_id)
-
     async def undrain_node(self, node_id: str) -> None:
         """Let the node have hosts and agents again; hosts that are being drained end all the same."""
         if self._drained.pop(node_id, None) is not None:

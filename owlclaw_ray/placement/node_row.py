@@ -7,12 +7,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.placement.lease import GIVE_UP_SECONDS
 from owlclaw_ray.store.api import CommandStore
-from owlclaw_ray.store.commands import HoldNode, JoinNode, NodeExcluded, NodeHeld, NodeLost
+from owlclaw_ray.store.commands import HoldNode, JoinNode, NodeExcluded, NodeHeld, NodeLost, NodeState
 
 _ANSWER_SECONDS = 2.0
 
@@ -38,6 +40,8 @@ class NodeRow:
         """
         self._store, self._join, self._clock, self._joined, self._lost = store, join, clock, joined, lost
         self._generation = 0
+        self._drained = False
+        """Whether the node was drained when the row was last renewed."""
         self._renewed = clock.monotonic()
         """When the latest renewal was asked for that was granted."""
         self._attempt: asyncio.Task[None] | None = None
@@ -52,13 +56,14 @@ class NodeRow:
     async def join(self) -> None:
         """Take up the row, made if it is new; raises StoreUnavailableError."""
         asked = self._clock.monotonic()
-        (outcome,) = await self._store.apply([self._join])
+        (outcome,) = await self._store.apply([replace(self._join, drained=self._drained)])
         if isinstance(outcome, NodeExcluded):
             message = f"a newer version migrated the database, which takes runtimes of schema {outcome.oldest} or newer: stop this cluster"
             raise StoreUnavailableError(message)
         if not isinstance(outcome, NodeHeld):
             raise StoreUnavailableError(f"this node did not join its cluster: {outcome}")
         self._generation = outcome.node.generation
+        self._drained = outcome.node.state is NodeState.DRAINING
         self._joined(outcome.node.node_id, self._generation)
         self._note_renewed(asked)
 
@@ -111,6 +116,7 @@ class NodeRow:
                 await self._lost()
                 await self.join()
             elif isinstance(outcome, NodeHeld):
+                self._drained = outcome.node.state is NodeState.DRAINING
                 self._note_renewed(asked)
         except OwlClawError as error:
             logger.warning("this node's row was not renewed: %s", error)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 1.0
 _UNKNOWN = "does not answer"
+_UNMARKED = "not marked yet, for the runtime or its store does not answer"
 
 NodeArgument = Annotated[
     str | None,
@@ -121,8 +122,8 @@ def _drain_here(folder: Path, timeout: float, *, undo: bool) -> None:
     import ray
 
     from actors.cluster import NAMESPACE
-    from actors.remote import DIRECTORY, NamedActor, here
-    from owlclaw_ray.errors import RuntimeUnavailableError
+    from actors.remote import DIRECTORY, ROOT, NamedActor, find, here
+    from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
 
     try:
         ray.init(address="auto", namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
@@ -131,22 +132,36 @@ def _drain_here(folder: Path, timeout: float, *, undo: bool) -> None:
         return
     try:
         directory, own = NamedActor(DIRECTORY, NAMESPACE), here()
-        try:
-            if undo:
+        if undo:
+            try:
                 directory.call_now(lambda part: part.undrain([own]))
+            except RuntimeUnavailableError as error:
+                _nobody(f"no runtime answers ({error})", undo=True)
+            else:
                 typer.echo("this machine runs agents again")
-                return
-            directory.call_now(lambda part: part.drain([own]))
-        except RuntimeUnavailableError as error:
-            _nobody(f"no runtime answers ({error})", undo=undo)
             return
+        if find(ROOT, NAMESPACE) is None:
+            _nobody("no runtime is on this machine", undo=False)
+            return
+        marked = False
 
         def left() -> Mapping[str, str]:
+            """Ask the roots, who know their hosts whatever becomes of the Directory."""
+            nonlocal marked
             try:
-                number = directory.call_now(lambda part: part.agents_on(own))
-            except RuntimeUnavailableError:
-                return {"this machine": _UNKNOWN}
-            return {"this machine": counted(number, "agent")} if number else {}
+                if not marked:
+                    directory.call_now(lambda part: part.drain([own]))
+                    marked = True
+                nodes = directory.call_now(lambda part: part.to_empty(own))
+                holding = {
+                    "this machine" if each == own else f"node {each[:8]}": NamedActor(ROOT, NAMESPACE, each).call_now(
+                        lambda root: root.agents()
+                    )
+                    for each in nodes
+                }
+            except (RuntimeUnavailableError, StoreUnavailableError):
+                return {"this machine": _UNKNOWN if marked else _UNMARKED}
+            return {name: counted(number, "agent") for name, number in holding.items() if number}
 
         _wait(left, timeout)
     finally:

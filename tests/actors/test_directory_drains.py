@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from actors.directory import DirectoryActor
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.placement import Placement
-from owlclaw_ray.errors import UserError
+from owlclaw_ray.errors import RuntimeUnavailableError, UserError
 from owlclaw_ray.placement.drained_nodes import DrainedNodes
 from owlclaw_ray.placement.lease import LeaseHolder
-from owlclaw_ray.store.commands import HoldLease, LeaseElsewhere, LeaseHeld
+from owlclaw_ray.store.commands import HoldLease, LeaseElsewhere, LeaseHeld, ReleaseLease
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.clock import ManualClock
 from tests.actors.plans import plan_in
@@ -39,7 +39,7 @@ def pool():
 async def directory(tmp_path, store, pool, monkeypatch):
     """Makes the actor, as often as it is called; the one before ends as its process would."""
     monkeypatch.setattr("actors.directory.RootedPool", lambda *_: pool)
-    monkeypatch.setattr("actors.directory.KeeperClient", lambda _: store)
+    monkeypatch.setattr("actors.directory.KeeperClient", lambda *_, **__: store)
     monkeypatch.setattr("actors.directory.here", lambda: "one")
     monkeypatch.setattr("actors.directory.configure", lambda _: None)
     monkeypatch.setattr("actors.directory.RENEW_SECONDS", 0.01)
@@ -57,6 +57,8 @@ async def directory(tmp_path, store, pool, monkeypatch):
             await made[-1]._looking.stop()
             await made[-1]._holding.stop()
             made[-1]._directory._closed = True
+            for task in (*made[-1]._draining, *made[-1]._directory._tasks):
+                task.cancel()
         made.append(DirectoryActor(replace(plan, **changes)))
         return made[-1]
 
@@ -109,7 +111,7 @@ async def test_a_drained_node_stays_empty_when_the_directory_is_another_and_is_u
 async def test_the_rows_of_the_store_are_done_by_whoever_wrote_them(directory, pool, store):
     await directory()
     await until(lambda: nodes_with_hosts(pool) == {"one", "two"})
-    elsewhere = DrainedNodes(store, "west")
+    elsewhere = DrainedNodes(store, "west", "far", ManualClock(), present=lambda: ())
 
     await elsewhere.drain(["two"])
     await until(lambda: nodes_with_hosts(pool) == {"one"})
@@ -117,19 +119,82 @@ async def test_the_rows_of_the_store_are_done_by_whoever_wrote_them(directory, p
     await until(lambda: nodes_with_hosts(pool) == {"one", "two"})
 
 
-async def test_what_a_drained_node_still_holds_is_told(directory, pool):
-    actor = await directory()
+async def busy_host(actor, pool):
+    """Return the host of the agent, which is at work until `run_ends` is set."""
     await until(actor.active)
     await until(lambda: seated(actor))
     [host] = [host for host in pool.hosts.values() if AGENT in host.agents]
     host.run_ends.clear()
+    return host
 
-    await actor.drain([host.node_id])
-    assert await actor.agents_on(host.node_id) == 1
+
+async def test_a_drained_node_waits_for_its_own_agents_and_the_directorys_for_all_if_all_are_drained(directory, pool):
+    actor = await directory()
+    await busy_host(actor, pool)
+
+    await actor.drain(["one"])
+    assert await actor.to_empty("one") == ["one"]
+    await actor.drain(["two"])
+    assert set(await actor.to_empty("one")) == {"one", "two"}
+    assert await actor.to_empty("two") == ["two"]
+    await actor.undrain(["one", "two"])
+
+
+async def test_a_directory_that_does_not_know_yet_which_nodes_are_drained_says_so(directory, store, monkeypatch):
+    actor = await directory()
+    await until(actor.active)
+    actor._looked = False
+    monkeypatch.setattr(actor, "_look_for_drained", None)
+
+    with pytest.raises(RuntimeUnavailableError):
+        await actor.to_empty("one")
+
+
+async def test_a_directory_that_begins_when_all_nodes_are_drained_holds_the_lease_until_their_hosts_have_ended(
+    directory, pool, store
+):
+    first = await directory()
+    host = await busy_host(first, pool)
+    await first.drain(["one", "two"])
+    await until(lambda: nodes_with_hosts(pool) == {host.node_id})
+
+    second = await directory()
+    await until(second.active)
+    graces = len(host.graces)
+    await until(lambda: host.handing_over > 0 or len(host.graces) > graces)
+    assert isinstance(await lease_of(store, "west"), LeaseElsewhere)
 
     host.run_ends.set()
+    await until(lambda: not pool.hosts)
+    await until(lambda: _is_free(store))
+    assert not await second.active()
+
+
+async def test_a_host_that_hears_nothing_is_killed_when_the_lease_is_lost_and_agents_run_again_when_it_is_back(
+    directory, pool, store, monkeypatch
+):
+    monkeypatch.setattr("actors.directory._LEAVE_SECONDS", 0.01)
+    actor = await directory()
+    host = await busy_host(actor, pool)
+    host.frozen = True
+
+    await store.apply([ReleaseLease("east"), HoldLease("west", None)])
     await until(lambda: host.host_id not in pool.hosts)
-    assert await actor.agents_on(host.node_id) == 0
+    assert not await actor.active()
+
+    await store.apply([ReleaseLease("west")])
+    await until(actor.active)
+    await until(lambda: seated(actor))
+
+
+async def test_a_standby_makes_no_host_ahead_on_a_drained_node(directory, pool, store):
+    await store.apply([HoldLease("west", None)])
+    await DrainedNodes(store, "west", "far", ManualClock(), present=lambda: ()).drain(["two"])
+
+    await directory()
+
+    await until(lambda: nodes_with_hosts(pool))
+    assert nodes_with_hosts(pool) == {"one"}
 
 
 async def test_when_all_nodes_are_drained_the_lease_is_given_back_after_the_last_agent_has_left_and_taken_when_one_is_back(

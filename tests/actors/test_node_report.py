@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from actors import node_report
 from actors.environment import HA_PROXY, node_environment
 from actors.fleet_nodes import RayNode, clock_of, node_names
-from actors.node_report import application_hash, needs_shared_files, read_latency
+from actors.node_report import NodeInspector, application_hash, needs_shared_files, read_latency
 from actors.node_variables import SHARED_VARIABLES, shared_variables
 from owlclaw_ray.domain.memory import MemoryHomeKind
 from owlclaw_ray.domain.node import NodeClock
-from owlclaw_ray.errors import StoreUnavailableError
+from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
 from tests.actors.plans import plan_in
 
 
@@ -54,6 +54,42 @@ async def test_a_store_that_fails_or_hangs_is_told(monkeypatch):
 
     assert await read_latency(fails, lambda: 0.0) == (None, "no route to it")
     assert await read_latency(hangs, lambda: 0.0) == (None, "no answer within 0.01 s")
+
+
+class Host:
+    """A host with so many agents; dead, or stuck, if it is said to be."""
+
+    def __init__(self, agents=0, trouble=""):
+        self._agents, self.trouble = agents, trouble
+
+    async def hosted(self):
+        if self.trouble == "stuck":
+            await asyncio.Event().wait()
+        if self.trouble == "dead":
+            raise RuntimeUnavailableError("hosted")
+        return range(self._agents)
+
+
+@pytest.fixture
+def inspector(monkeypatch):
+    async def registered(host):
+        return None if host.trouble == "dead" else host
+
+    monkeypatch.setattr(node_report, "calls", lambda host: host)
+    monkeypatch.setattr(node_report, "registered", registered)
+    monkeypatch.setattr(node_report, "_ANSWER_SECONDS", 0.01)
+    return NodeInspector(plan_in())
+
+
+async def test_the_agents_of_a_node_are_those_that_its_hosts_name(inspector):
+    assert await inspector.agents([Host(2), Host(), Host(3)]) == 5
+    assert await inspector.agents([]) == 0
+
+
+async def test_a_dead_host_has_no_agents_and_of_one_that_is_stuck_it_is_not_known(inspector):
+    assert await inspector.agents([Host(2), Host(7, "dead")]) == 2
+    with pytest.raises(RuntimeUnavailableError, match="did not answer"):
+        await inspector.agents([Host(2), Host(7, "stuck")])
 
 
 def test_secrets_are_compared_and_not_told():

@@ -7,11 +7,13 @@ from msgspec.structs import replace
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import (
     ClusterNode,
+    ForgetNode,
     HoldLease,
     HoldNode,
     JoinNode,
     MarkNode,
     NodeChanged,
+    NodeForgotten,
     NodeHeld,
     NodeLost,
     NodeMarked,
@@ -99,3 +101,34 @@ class NodeContract:
         await one(store, MarkNode("n1", NodeState.DRAINING))
 
         assert await one(store, MarkNode("n1", NodeState.LOST)) == NodeChanged(drained)
+
+    async def test_the_row_of_a_drained_node_is_removed_if_it_is_as_it_was_seen_and_no_other_is(
+        self, store: Store
+    ) -> None:
+        await one(store, JOIN)
+        drained = replace(FIRST, state=NodeState.DRAINING)
+        assert await one(store, ForgetNode("n1", FIRST)) == NodeChanged(FIRST)
+        await one(store, MarkNode("n1", NodeState.DRAINING))
+        beaten = replace(drained, beats=1)
+        assert await one(store, HoldNode("n1", 1)) == NodeHeld(beaten)
+
+        assert await one(store, ForgetNode("n1", drained)) == NodeChanged(beaten)
+        assert await one(store, ForgetNode("n1", beaten)) == NodeForgotten()
+        assert await store.read(ClusterNodes()) == []
+        assert await one(store, HoldNode("n1", 1)) == NodeLost()
+
+    async def test_a_row_that_is_removed_and_made_again_at_once_is_there(self, store: Store) -> None:
+        await one(store, JOIN)
+        await one(store, MarkNode("n1", NodeState.DRAINING))
+        drained = replace(FIRST, state=NodeState.DRAINING)
+
+        await store.apply([ForgetNode("n1", drained), JOIN])
+
+        assert await store.read(ClusterNodes()) == [FIRST]
+
+    async def test_a_drained_node_whose_row_was_removed_joins_as_drained_if_it_says_so(self, store: Store) -> None:
+        drained = replace(FIRST, state=NodeState.DRAINING)
+
+        assert await one(store, replace(JOIN, drained=True)) == NodeHeld(drained)
+        await one(store, MarkNode("n1", NodeState.ACTIVE))
+        assert await one(store, replace(JOIN, drained=True)) == NodeHeld(replace(FIRST, generation=2))

@@ -118,6 +118,10 @@ class SteeredPool:
         self.births = asyncio.Event()
         self.births.set()
 
+    @property
+    def members(self):
+        return self.nodes
+
     async def spawn(self, node_id):
         self.made += 1
         host = SteeredHost(f"host-{self.made}", node_id)

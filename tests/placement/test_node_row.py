@@ -9,7 +9,7 @@ import pytest
 from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
 from owlclaw_ray.placement.lease import GIVE_UP_SECONDS
 from owlclaw_ray.placement.node_row import NodeRow
-from owlclaw_ray.store.commands import AgentActivated, JoinNode, MarkNode, NodeState, OnStandby
+from owlclaw_ray.store.commands import AgentActivated, ForgetNode, JoinNode, MarkNode, NodeState, OnStandby
 from owlclaw_ray.store.queries import ClusterNodes
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.clock import ManualClock
@@ -126,6 +126,22 @@ async def test_a_node_that_is_drained_stays_so_while_it_renews_its_row(store, ro
 
     assert await held(store) == (1, 1, NodeState.DRAINING)
     assert await one(store, activation("act_1")) == OnStandby()
+
+
+async def test_a_drained_node_stays_so_when_its_row_was_removed_while_it_was_cut_off(store, row):
+    await one(store, MarkNode("n1", NodeState.DRAINING))
+    await row.tick()
+    (seen,) = await store.read(ClusterNodes())
+    await one(store, ForgetNode("n1", seen))
+
+    await row.tick()
+    assert await held(store) == (1, 0, NodeState.DRAINING)
+
+    await one(store, MarkNode("n1", NodeState.ACTIVE))
+    await row.tick()
+    await one(store, MarkNode("n1", NodeState.LOST))
+    await row.tick()
+    assert (await held(store))[2] is NodeState.ACTIVE
 
 
 async def test_a_node_that_was_taken_for_lost_joins_again_only_when_its_hosts_have_ended(store, row, hosts):

@@ -78,11 +78,13 @@ from owlclaw_ray.store.commands.leftovers import (
 from owlclaw_ray.store.commands.memories import ChangeMemories, DocumentChange, MemoriesChanged, MemoriesStored
 from owlclaw_ray.store.commands.nodes import (
     ClusterNode,
+    ForgetNode,
     HoldNode,
     JoinNode,
     MarkNode,
     NodeChanged,
     NodeExcluded,
+    NodeForgotten,
     NodeHeld,
     NodeLost,
     NodeMarked,
@@ -202,6 +204,7 @@ Command: TypeAlias = (
     | JoinNode
     | HoldNode
     | MarkNode
+    | ForgetNode
     | NoteExported
     | PutKey
     | NoteKeyUse
@@ -230,6 +233,7 @@ Outcome: TypeAlias = (
     | NodeLost
     | NodeMarked
     | NodeChanged
+    | NodeForgotten
     | KeyStored
     | KeyChanged
     | KeyUseNoted
@@ -337,6 +341,7 @@ __all__ = [
     "ForgetArtifacts",
     "ForgetAttempts",
     "ForgetEntries",
+    "ForgetNode",
     "ForgetRuns",
     "ForgetSchedules",
     "ForgetTexts",
@@ -362,6 +367,7 @@ __all__ = [
     "NoSuchSchedule",
     "NodeChanged",
     "NodeExcluded",
+    "NodeForgotten",
     "NodeHeld",
     "NodeLost",
     "NodeMarked",

@@ -46,6 +46,8 @@ class JoinNode(Struct, frozen=True):
     cluster: str
     machine: str
     details: dict[str, JsonValue] = field(default_factory=dict)
+    drained: bool = False
+    """It was drained when it last held its row: it stays so, even if the row was forgotten."""
 
 
 class HoldNode(Struct, frozen=True):
@@ -64,6 +66,17 @@ class MarkNode(Struct, frozen=True):
     node_id: str
     state: NodeState
     seen: ClusterNode | None = None
+
+
+class ForgetNode(Struct, frozen=True):
+    """Remove the row of a drained node that was watched standing still. Outcome: NodeForgotten, or NodeChanged if it is not as `seen`."""
+
+    node_id: str
+    seen: ClusterNode
+
+
+class NodeForgotten(Struct, frozen=True):
+    """The node has no row any more."""
 
 
 class NodeHeld(Struct, frozen=True):

@@ -6,11 +6,13 @@ from msgspec.structs import replace
 
 from owlclaw_ray.store.commands import (
     ClusterNode,
+    ForgetNode,
     HoldNode,
     JoinNode,
     MarkNode,
     NodeChanged,
     NodeExcluded,
+    NodeForgotten,
     NodeHeld,
     NodeLost,
     NodeMarked,
@@ -22,7 +24,7 @@ from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.working_set import WorkingSet
 
 
-def _need_node(needs: RowNeeds, command: JoinNode | HoldNode | MarkNode) -> None:
+def _need_node(needs: RowNeeds, command: JoinNode | HoldNode | MarkNode | ForgetNode) -> None:
     needs.nodes.add(command.node_id)
     needs.joins |= isinstance(command, JoinNode)
 
@@ -33,7 +35,8 @@ def join(store: WorkingSet, command: JoinNode) -> NodeHeld | NodeExcluded:
     if store.oldest_schema > HEAD:
         return NodeExcluded(store.oldest_schema)
     known = store.nodes.get(command.node_id)
-    state = NodeState.DRAINING if known is not None and known.state is NodeState.DRAINING else NodeState.ACTIVE
+    drained = command.drained if known is None else known.state is NodeState.DRAINING
+    state = NodeState.DRAINING if drained else NodeState.ACTIVE
     generation = 1 if known is None else known.generation + 1
     node = ClusterNode(command.node_id, command.cluster, command.machine, generation, 0, state, command.details)
     store.changed_node(node)
@@ -64,3 +67,15 @@ def mark(store: WorkingSet, command: MarkNode) -> NodeMarked | NodeChanged:
         node = replace(node, state=command.state)
         store.changed_node(node)
     return NodeMarked(node)
+
+
+@applies(ForgetNode, needs=_need_node)
+def forget(store: WorkingSet, command: ForgetNode) -> NodeForgotten | NodeChanged:
+    """Remove the row, if it is the one that was seen, and drained."""
+    node = store.nodes.get(command.node_id)
+    if node is None:
+        return NodeForgotten()
+    if node != command.seen or node.state is not NodeState.DRAINING:
+        return NodeChanged(node)
+    store.forget_node(command.node_id)
+    return NodeForgotten()

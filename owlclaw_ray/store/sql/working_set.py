@@ -291,6 +291,7 @@ class RowChange(IntEnum):
     """What is to be added to counts: lists of keys and amounts."""
     AGENT_USAGE = auto()
     TOOL_USAGE = auto()
+    REMOVED_NODE = auto()
     NODE = auto()
     FORGOTTEN_NODES = auto()
     """Clusters; lost nodes of all others are removed."""
@@ -393,6 +394,12 @@ class WorkingSet(Struct):
     def put_tenant(self, tenant: Tenant) -> None:
         """Note that a tenant is to be written."""
         self.tenants[tenant.tenant] = self.changes[RowChange.TENANT][tenant.tenant] = tenant
+
+    def forget_node(self, node_id: str) -> None:
+        """Note that the row of a node is to be removed."""
+        self.nodes.pop(node_id, None)
+        self.changes[RowChange.NODE].pop(node_id, None)
+        self.changes[RowChange.REMOVED_NODE][node_id] = (node_id,)
 
     def forget_lost_nodes(self, cluster: str) -> None:
         """Note that the rows of lost nodes of other clusters are to be removed."""

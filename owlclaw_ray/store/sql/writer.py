@@ -281,6 +281,7 @@ class Writer:
         self._before_ledger: tuple[_Step, ...] = (
             (RowChange.LEASE, updating(cluster_lease, ("cluster", "generation", "beats"), "id"), None),
             (RowChange.ACCESS_KEY, replacing(access_keys, KEYS.names), KEYS.row),
+            (RowChange.REMOVED_NODE, removing(cluster_nodes.c.node_id), None),
             (RowChange.NODE, replacing(cluster_nodes, NODES.names), NODES.row),
             (RowChange.FORGOTTEN_NODES, RowsStatement(lost, ("state", "cluster"), engine_dialect), None),
             (RowChange.NEW_RUN, inserting(runs, _NEW_RUN), _picking(_NEW_RUN)),

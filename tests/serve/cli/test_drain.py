@@ -6,6 +6,7 @@ import pytest
 import ray
 
 from owlclaw_ray.domain.node import ClusterView, NodeCondition
+from owlclaw_ray.errors import RuntimeUnavailableError
 from serve.cli import drain
 from tests.serve.cli.conftest import Run
 from tests.serve.double import LOST, MemoryRuntime, node_view
@@ -91,3 +92,89 @@ def test_a_machine_without_ray_has_nothing_to_drain(cli: Run, monkeypatch: pytes
 
 def test_this_machine_and_another_one_cannot_both_be_meant(cli: Run):
     assert cli("drain", "alpha", "--here").exit_code == 2
+
+
+class Machine:
+    """This machine's part of a runtime, and another node's, as Ray reaches them. Roots that are not named have nothing."""
+
+    def __init__(self) -> None:
+        self.agents = {"own": 0, "other": 0}
+        self.nodes = ["own"]
+        self.directory = True
+        self.marked: list[str] = []
+
+    def named_actor(self, part: str, _namespace: str, node_id: str = "") -> SteeredMachinePart:
+        return SteeredMachinePart(self, part, node_id)
+
+
+class SteeredMachinePart:
+    """Answers at once, as `NamedActor.call_now` does."""
+
+    def __init__(self, machine: Machine, part: str, node_id: str) -> None:
+        self._machine, self._part, self._node_id = machine, part, node_id
+
+    def call_now(self, question: Callable[[SteeredMachinePart], object]) -> object:
+        if self._part == "directory" and not self._machine.directory:
+            raise RuntimeUnavailableError("the directory is not there yet")
+        return question(self)
+
+    def drain(self, nodes: list[str]) -> None:
+        self._machine.marked += nodes
+
+    def to_empty(self, node_id: str) -> list[str]:
+        assert node_id == "own"
+        return self._machine.nodes
+
+    def agents(self) -> int:
+        return self._machine.agents[self._node_id]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
+    monkeypatch.setattr(ray, "init", lambda **_: None)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr("actors.remote.NamedActor", machine.named_actor)
+    monkeypatch.setattr("actors.remote.here", lambda: "own")
+    monkeypatch.setattr("actors.remote.find", lambda *_: machine)
+    return machine
+
+
+def test_this_machine_is_drained_when_its_root_says_so_however_the_directory_comes_and_goes(
+    cli: Run, machine: Machine, passing
+):
+    machine.agents["own"], machine.directory = 1, False
+    moments = iter([(True, 1), (False, 1), (True, 1), (True, 0)])
+
+    def move_on() -> None:
+        machine.directory, machine.agents["own"] = next(moments)
+
+    passing(move_on)
+
+    result = cli("drain", "--here")
+
+    assert result.exit_code == 0
+    assert machine.marked == ["own"]
+    assert result.output.splitlines() == [
+        "this machine: not marked yet, for the runtime or its store does not answer",
+        "this machine: 1 agent",
+        "this machine: does not answer",
+        "this machine: 1 agent",
+        "drained",
+    ]
+
+
+def test_this_machine_waits_for_the_others_that_the_directory_names(cli: Run, machine: Machine, passing):
+    machine.nodes, machine.agents["other"] = ["own", "other"], 2
+    passing(lambda: machine.agents.update(other=0))
+
+    assert cli("drain", "--here").output.splitlines() == ["node other: 2 agents", "drained"]
+
+
+def test_a_machine_without_a_root_has_nothing_to_drain(cli: Run, machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("actors.remote.find", lambda *_: None)
+
+    result = cli("drain", "--here")
+
+    assert (result.exit_code, machine.marked) == (0, [])
+    assert result.stdout == "no runtime is on this machine: there is nothing to drain\n"
