@@ -107,6 +107,7 @@ class RootedPool:
         self._roots: dict[str, NamedRoot] = {}
         self._homes: dict[str, str] = {}
         self._cpus: dict[str, float] = {}
+        self._bare: frozenset[str] = frozenset()
         self._excluded: frozenset[str] = frozenset()
         self._cut: set[str] = set()
         """Nodes whose roots have said that they do not reach the store."""
@@ -115,6 +116,11 @@ class RootedPool:
     def nodes(self) -> Mapping[str, float]:
         """See HostPool.nodes."""
         return {node_id: self._cpus[node_id] for node_id in self._reachable() if node_id not in self._cut}
+
+    @property
+    def bare(self) -> frozenset[str]:
+        """See HostPool.bare."""
+        return self._bare
 
     def exclude(self, node_ids: frozenset[str]) -> None:
         """Leave out these nodes, and no others, as if they were not there."""
@@ -175,6 +181,7 @@ class RootedPool:
         """Note the roots of living nodes; raises RuntimeUnavailableError if there is none."""
         found = await asyncio.to_thread(self._nodes_with_root)
         self._cpus = {node.node_id: node.cpus for node in found}
+        self._bare = frozenset(node.node_id for node in found if node.bare)
         self._roots = {each: self._roots.get(each) or NamedActor(ROOT, self._namespace, each) for each in self._cpus}
         if not self._roots:
             raise RuntimeUnavailableError("no node has a root")
