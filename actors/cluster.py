@@ -126,15 +126,19 @@ class Cluster:
         secrets: Mapping[Entrusted, str] = MappingProxyType({}),
         *,
         adopt: str = "",
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         """Start the runtime; only the actors that use one of the `secrets` get it. A runtime that runs already is stopped first, unless
         whoever started it gave the same name to `adopt` and all else is the same: that one is taken over.
+        `check` is called before anything is made, not where a runtime is taken over; what it raises ends the start.
         """
         self._plan = plan
         told = {each.name: value for each, value in secrets.items()}
         digest = _digest(adopt, plan, tools, hatchet, told) if adopt else b""
         if not adopt or _internal_kv_get(_STARTED, namespace=_KV) != digest:
             self._stop_previous()
+            _internal_kv_put(_STARTED, b"", overwrite=True, namespace=_KV)
+            check()
         _internal_kv_put(_STARTED, digest, overwrite=True, namespace=_KV)
         entrust(secrets)
         self._root = make_root(plan, tools, hatchet)

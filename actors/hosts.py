@@ -107,6 +107,7 @@ class RootedPool:
         self._roots: dict[str, NamedRoot] = {}
         self._homes: dict[str, str] = {}
         self._cpus: dict[str, float] = {}
+        self._bare: frozenset[str] = frozenset()
         self._excluded: frozenset[str] = frozenset()
         self._cut: set[str] = set()
         """Nodes whose roots have said that they do not reach the store."""
@@ -120,6 +121,11 @@ class RootedPool:
     def members(self) -> Collection[str]:
         """The nodes that have a root, as far as is known: those too that do not reach the store, or are taken for lost."""
         return self._roots.keys()
+
+    @property
+    def bare(self) -> frozenset[str]:
+        """See HostPool.bare."""
+        return self._bare
 
     def exclude(self, node_ids: frozenset[str]) -> None:
         """Leave out these nodes, and no others, as if they were not there."""
@@ -180,6 +186,7 @@ class RootedPool:
         """Note the roots of living nodes; raises RuntimeUnavailableError if there is none."""
         found = await asyncio.to_thread(self._nodes_with_root)
         self._cpus = {node.node_id: node.cpus for node in found}
+        self._bare = frozenset(node.node_id for node in found if node.bare)
         self._roots = {each: self._roots.get(each) or NamedActor(ROOT, self._namespace, each) for each in self._cpus}
         if not self._roots:
             raise RuntimeUnavailableError("no node has a root")

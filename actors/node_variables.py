@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from actors.environment import token_file
 from owlclaw_ray.domain.node import NodeVariable
 
 _DIGITS = 12
@@ -42,7 +43,19 @@ SHARED_VARIABLES = (
 
 def shared_variables(environ: Mapping[str, str], salt: bytes) -> tuple[NodeVariable, ...]:
     """Return the values in an environment; of secrets hashes, which only those with the same salt can be compared with."""
-    return tuple(NodeVariable(each.name, _shown(each, environ.get(each.name), salt)) for each in SHARED_VARIABLES)
+    values = {each.name: environ.get(each.name) for each in SHARED_VARIABLES}
+    values["RAY_AUTH_TOKEN"] = values["RAY_AUTH_TOKEN"] or _token_in_file(environ)
+    return tuple(NodeVariable(each.name, _shown(each, values[each.name], salt)) for each in SHARED_VARIABLES)
+
+
+def _token_in_file(environ: Mapping[str, str]) -> str | None:
+    """Return the token that Ray reads where no variable holds it; None if there is none, or Ray asks for none."""
+    if environ.get("RAY_AUTH_MODE") != "token":
+        return None
+    try:
+        return token_file(environ).read_text().strip() or None
+    except OSError:
+        return None
 
 
 def _shown(variable: SharedVariable, value: str | None, salt: bytes) -> str | None:

@@ -28,12 +28,15 @@ class Node(Struct, frozen=True):
     host: str
     resources: frozenset[str]
     cpus: float = 1.0
+    """1 for one that offers Ray none, so that it counts for something."""
+    bare: bool = False
+    """It offers Ray no CPU."""
 
 
 def living_nodes() -> tuple[Node, ...]:
     """Return the machines that are there now, by id. It blocks."""
     return tuple(
-        Node(each["NodeID"], each["NodeManagerHostname"], frozenset(each["Resources"]), _cpus(each["Resources"]))
+        node_of(each)
         for each in sorted(ray.nodes(), key=lambda node: str(node["NodeID"]))  # type: ignore[no-untyped-call]
         if each["Alive"]
     )
@@ -62,9 +65,11 @@ def on_node(node_id: str, question: Callable[..., Any], *arguments: object) -> r
     return answer
 
 
-def _cpus(resources: Mapping[str, float]) -> float:
-    """Return the CPUs that a node offers; 1 for one that offers none, so that it counts for something."""
-    return max(1.0, resources.get("CPU", 1.0))
+def node_of(told: Mapping[str, Any]) -> Node:
+    """Return a machine as Ray tells of it; it leaves out resources of which there are none."""
+    resources = told["Resources"]
+    cpus = resources.get("CPU", 0.0)
+    return Node(told["NodeID"], told["NodeManagerHostname"], frozenset(resources), max(1.0, cpus), bare=not cpus)
 
 
 def is_connected() -> bool:

@@ -153,6 +153,11 @@ class ListedPool:
         """See HostPool.nodes."""
         return self.cpus
 
+    @property
+    def bare(self) -> frozenset[str]:
+        """See HostPool.bare."""
+        return frozenset()
+
     async def spawn(self, node_id: str) -> Host:
         """See HostPool.spawn."""
         self._made += 1

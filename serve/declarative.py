@@ -19,6 +19,7 @@ from ray.serve.context import _get_global_client
 from ray.serve.schema import ApplicationStatus
 
 from actors.cluster import Cluster
+from actors.node_files import check_files, files_of
 from actors.nodes import check_nodes, living_nodes
 from actors.plan import RuntimePlan
 from actors.runtime import PartsHealth
@@ -154,7 +155,14 @@ class Steward:
             check_store(settings)
         self._check_alone()
         secrets = entrusted_of(settings, written_keys(settings.secrets.key_file, environ))
-        self._cluster = Cluster(self._plan, self._tools, hatchet_plan(settings), secrets, adopt=self._app_name)
+        self._cluster = Cluster(
+            self._plan,
+            self._tools,
+            hatchet_plan(settings),
+            secrets,
+            adopt=self._app_name,
+            check=self._check_files,
+        )
         self._until_it_works(self._cluster.wait_for_store)
         self._until_it_works(self._cluster.wait_for_agents)
 
@@ -181,6 +189,20 @@ class Steward:
         if others:
             what = f"{others[0]} is a runtime already, and a Ray cluster has one"
             raise ConfigurationError([Problem(f"application {self._app_name}", what, "delete one of the two")])
+
+    def _check_files(self) -> None:
+        """Raise ConfigurationError if the machines lack files that the runtime needs, RuntimeUnavailableError if the start is given up."""
+        problems: list[Problem] | None = None
+
+        def look() -> None:
+            nonlocal problems
+            problems = check_files(files_of(self._plan), living_nodes())
+
+        self._until_it_works(look)
+        if problems is None:
+            raise RuntimeUnavailableError("the application ends before it was known which files the machines have")
+        if problems:
+            raise ConfigurationError(problems)
 
     def _until_it_works(self, work: Any) -> None:
         """Do it until it does not fail for a reason that may pass, such as a database that does not answer."""

@@ -107,6 +107,7 @@ def prepare(folder: Path, environ: Mapping[str, str]) -> PreparedServer:
     advice = (
         *misnamed,
         *artifact_advice(settings),
+        *proxy_advice(settings),
         *(problem for problem, _ in left),
         *namesakes(settings.folder),
         *tool_advice(app, KnownNames.of(app, tools, settings, {}), settings, definitions),
@@ -138,6 +139,15 @@ def files_left(settings: Settings) -> Iterator[tuple[Problem, bool]]:
                     Problem(setting, f"is {home}, and {has}, which nothing reads", f"set it to files, or {then}"),
                     True,
                 )
+
+
+def proxy_advice(settings: Settings) -> Iterator[Problem]:
+    """Yield that the networks of proxies are written where nothing reads them: see deployment.ingress."""
+    if settings.http.proxies and settings.ray.address is not None:
+        what = "is set, and on a cluster Ray Serve's own proxy listens, which does not tell whom a request came through"
+        yield Problem(
+            "http.proxies", what, "remove it: what requests say of their origin is believed from nobody there"
+        )
 
 
 def artifact_advice(settings: Settings) -> tuple[Problem, ...]:
@@ -203,7 +213,7 @@ def check_certificate(settings: Settings) -> str:
     now = SystemClock().now()
     if settings.http.tls_certificate is not None and settings.ray.address is not None:
         what = "is set, and on a cluster Ray Serve's own proxy listens, which has no TLS"
-        fix = "remove it, put a proxy that speaks HTTPS in front, and name its network in http.proxies"
+        fix = "remove it, and put a proxy that speaks HTTPS in front"
         raise ConfigurationError([Problem("http.tls_certificate", what, fix)])
     certificate = read_certificate(settings.http, now)
     warning = certificate.warning(now) if certificate is not None else ""

@@ -385,7 +385,7 @@ class Directory:
 
     async def _grow(self, growth: Growth) -> None:
         await growth.beat(
-            self._nodes(),
+            {node_id: 0.0 if node_id in self._pool.bare else cpus for node_id, cpus in self._nodes().items()},
             waited=max(map(self._line.heartbeats_waited, Isolation)),
             room=self._room(),
             used=len(self._placement_table) - self._placement_table.spare(),

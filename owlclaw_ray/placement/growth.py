@@ -33,11 +33,12 @@ class Growth:
     async def beat(self, cpus: Mapping[str, float], *, waited: int, room: int, used: int, most_hosts: int) -> None:
         """Change the request if this heartbeat says so.
 
-        `cpus`: of the machines that are there. `waited`: heartbeats that the first agent in the line has waited, 0 if there
-        is none. `room`: hosts that could be made. `used`: hosts with agents, of at most `most_hosts` a machine.
+        `cpus`: what the machines that are there offer Ray; one that offers none, as a head may, is in no request. `waited`: heartbeats
+        that the first agent in the line has waited, 0 if there is none. `room`: hosts that could be made. `used`: hosts with agents,
+        of at most `most_hosts` a machine.
         """
         self._calm = 0 if waited else self._calm + 1
-        present = [{"CPU": each} for each in sorted(cpus.values())][: self._most]
+        present = [{"CPU": each} for each in sorted(cpus.values()) if each][: self._most]
         if waited >= WAIT_BEATS and room <= 0 and len(cpus) < self._most:
             wanted = [*present, {"CPU": 1.0}]
         elif self._calm >= QUIET_BEATS and self._asked != []:
@@ -46,5 +47,5 @@ class Growth:
             return
         if wanted != self._asked:
             await self._request(wanted)
-            logger.info("asked for %d machines; %d are there", len(wanted), len(cpus))
+            logger.info("asked for %d machines with CPUs; %d are there, those without included", len(wanted), len(cpus))
             self._asked = wanted

@@ -72,6 +72,11 @@ class HostPool(Protocol):
         """The machines on which hosts can be made, as far as is known, each with its number of CPUs."""
         ...
 
+    @property
+    def bare(self) -> frozenset[str]:
+        """Those of `nodes` that offer Ray no CPU and count as one all the same: no request for machines can be met there."""
+        ...
+
     async def spawn(self, node_id: str) -> Host:
         """Return a new host of that machine that answers; takes seconds.
 

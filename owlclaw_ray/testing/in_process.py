@@ -362,6 +362,11 @@ class LocalPool:
         """See HostPool.nodes."""
         return {_HERE: 1.0}
 
+    @property
+    def bare(self) -> frozenset[str]:
+        """See HostPool.bare."""
+        return frozenset()
+
     async def spawn(self, node_id: str) -> Host:
         """See HostPool.spawn."""
         del node_id

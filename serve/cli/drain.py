@@ -82,8 +82,12 @@ def _left(nodes: Sequence[wire.Node]) -> Mapping[str, str]:
         if report is None:
             if node["state"] not in {"lost", "no_root"}:
                 left[node["name"]] = _UNKNOWN
-        elif report["load"]["agents"]:
-            left[node["name"]] = f"{counted(report['load']['agents'], 'agent')}, {report['load']['running']} at work"
+        elif agents := report["load"]["agents"]:
+            left[node["name"]] = f"{counted(agents, 'agent')}, {report['load']['running']} at work"
+        elif hosts := report["load"]["hosts"]:
+            left[node["name"]] = (
+                f"{counted(hosts, 'host')} not ended yet"  # one that does not answer is not asked for its agents
+            )
     return left
 
 

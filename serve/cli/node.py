@@ -49,6 +49,13 @@ BackgroundOption = Annotated[
         "--background", help="Return once Ray runs, as Ray's cluster launcher needs it, instead of when it ends."
     ),
 ]
+DashboardOption = Annotated[
+    bool,
+    typer.Option(
+        "--dashboard",
+        help="With --head: run Ray's dashboard at 127.0.0.1:8265 too, whose REST API `serve deploy` needs.",
+    ),
+]
 PrintOption = Annotated[
     bool, typer.Option("--print", help="Print a shell script that does the same, and start nothing.")
 ]
@@ -70,6 +77,7 @@ def node(
     address: AddressOption = "",
     node_ip: NodeIpOption = "",
     port: PortOption = PORT,
+    dashboard: DashboardOption = False,
     background: BackgroundOption = False,
     print_only: PrintOption = False,
 ) -> None:
@@ -80,6 +88,8 @@ def node(
     if head == bool(address):
         raise typer.BadParameter("say either --head or --address HEAD:PORT")
     environ = os.environ  # noqa: TID251 - it becomes Ray's
+    if dashboard and not head:
+        raise typer.BadParameter("the dashboard runs on the head alone: say it there", param_hint="--dashboard")
     settings = _settings(folder, environ)
     host, at = _parted(address) if address else (node_ip, port)
     variables = _variables(settings, environ)
@@ -90,7 +100,7 @@ def node(
     if node_ip:
         where.append(f"--node-ip-address={node_ip}")
     command = [
-        *_ray_start(settings, more or [], head=head),
+        *_ray_start(settings, more or [], head=head, dashboard=dashboard),
         *([] if background else ["--block"]),
         *where,
         *(more or []),
@@ -132,7 +142,7 @@ def _variables(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]
     return variables
 
 
-def _ray_start(settings: Settings, more: Sequence[str], *, head: bool) -> list[str]:
+def _ray_start(settings: Settings, more: Sequence[str], *, head: bool, dashboard: bool) -> list[str]:
     from actors.tool_task import slot_resources
     from serve.runtime_plan import slots_of
 
@@ -147,7 +157,7 @@ def _ray_start(settings: Settings, more: Sequence[str], *, head: bool) -> list[s
         "--include-log-monitor=false",
     ]
     if head:
-        command.append("--include-dashboard=false")
+        command.append(f"--include-dashboard={str(dashboard).lower()}")
         if not any(each.startswith("--autoscaling-config") for each in more):
             command.append("--no-monitor")
     if settings.ray.num_cpus is not None:

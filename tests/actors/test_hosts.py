@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.hosts import RootedPool
-from actors.nodes import Node
+from actors.nodes import Node, node_of
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.placement.node_fence import NodeCutError
 
@@ -81,3 +81,16 @@ async def test_a_node_whose_root_is_being_restarted_stays_among_the_nodes(pool, 
         await pool.spawn("two")
 
     assert pool.nodes.keys() == {"one", "two"}
+
+
+async def test_a_node_that_offers_no_cpus_counts_as_one_and_is_told_apart(monkeypatch, roots):
+    def told(node_id, **resources):
+        return node_of({"NodeID": node_id, "NodeManagerHostname": node_id, "Resources": resources})
+
+    nodes = told("one", tool_slots=2.0), told("two", CPU=4.0)
+    monkeypatch.setattr("actors.hosts.living_nodes", lambda: nodes)
+    pool = RootedPool("owlclaw", 1.0)
+    await pool.living()
+
+    assert pool.nodes == {"one": 1.0, "two": 4.0}
+    assert pool.bare == {"one"}

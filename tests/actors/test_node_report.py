@@ -106,6 +106,22 @@ def test_secrets_are_compared_and_not_told():
     assert told("hush", b"1") != told("hush", b"2")
 
 
+def test_a_token_in_a_file_is_compared_as_one_in_a_variable(tmp_path):
+    path = tmp_path / "token"
+    path.write_text("hush\n")
+
+    def told(**environ):
+        environ = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(path), **environ}
+        return {each.name: each.value for each in shared_variables(environ, b"1")}["RAY_AUTH_TOKEN"]
+
+    assert told() == told(RAY_AUTH_TOKEN="hush")
+    assert told(RAY_AUTH_MODE="disabled") is None
+    path.write_text("other")
+    assert told() not in {None, told(RAY_AUTH_TOKEN="hush")}
+    path.unlink()
+    assert told() is None
+
+
 def test_nodes_are_compared_by_variables_that_they_are_started_with():
     known = node_environment(2, json_logs=False).keys() | HA_PROXY.keys() | {"RAY_AUTH_TOKEN"}
 

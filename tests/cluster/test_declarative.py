@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -15,7 +16,8 @@ from ray.serve.schema import ServeDeploySchema
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from owlclaw_ray.errors import ConfigurationError
+from actors import cluster
+from owlclaw_ray.errors import ConfigurationError, Problem, RuntimeUnavailableError
 from serve import declarative
 from serve.declarative import application
 from serve.loopback import free_ports
@@ -161,6 +163,76 @@ def test_keys_are_required_unless_serve_is_known_to_listen_on_loopback_alone(tmp
     application({"config": str(tmp_path / "owlclaw.yaml")})
 
     assert [each["keys_required"] for each in asked] == [required]
+
+
+class Kept(dict):
+    """Ray's internal KV; `made` notes, in order, what a runtime would be made of."""
+
+    def __init__(self, monkeypatch):
+        super().__init__()
+        self.made = []
+        monkeypatch.setattr(cluster, "_internal_kv_get", lambda key, namespace: self.get(key))
+        monkeypatch.setattr(cluster, "_internal_kv_put", lambda key, value, **_: self.update({key: value}))
+        monkeypatch.setattr(cluster, "entrust", lambda _: None)
+        monkeypatch.setattr(cluster, "make_root", lambda *_: self.made.append("root"))
+        monkeypatch.setattr(cluster.Cluster, "_stop_previous", lambda _: self.made.append("stop"))
+        for wait in ("wait_for_store", "wait_for_agents"):
+            monkeypatch.setattr(cluster.Cluster, wait, lambda _: [])
+
+
+class Undeleted(declarative.Steward):
+    def __del__(self):
+        """Do nothing: Steward's own is awaited by Serve."""
+
+
+async def started(application):
+    """Return the Steward of an application of which Serve has made no replica, once its start is over."""
+    [bound] = application._bound_deployment.init_args
+    steward = Undeleted(*bound._bound_deployment.init_args)
+    await asyncio.wait([steward._starting])
+    return steward
+
+
+async def test_nothing_is_made_on_machines_that_lack_shared_files_and_what_runs_there_is_taken_over_unasked(
+    tmp_path, monkeypatch
+):
+    define(tmp_path, "quick", {"text": "done"})
+    (tmp_path / "owlclaw.yaml").write_text("{memory: {home: files}}")
+    kept, asked = Kept(monkeypatch), []
+    unshared = [Problem("data_dir", "/data is not the same folder on all nodes (b)", "share it")]
+    answers = iter([RuntimeUnavailableError("a node did not say"), unshared, []])
+
+    def check(files, nodes):
+        asked.append((files.shared, nodes))
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(declarative, "check_files", check)
+    monkeypatch.setattr(declarative, "living_nodes", lambda: ("a", "b"))
+    monkeypatch.setattr(declarative, "check_nodes", lambda _: 2)
+    monkeypatch.setattr(declarative, "_PAUSE", 0.0)
+    monkeypatch.setattr(declarative.Steward, "_check_alone", lambda _: None)
+    context = SimpleNamespace(app_name="owlclaw")
+    monkeypatch.setattr(declarative.ray_serve, "get_replica_context", lambda: context)
+    monkeypatch.setattr(declarative, "log_here", lambda _: None)
+    args = {
+        "config": str(tmp_path / "owlclaw.yaml"),
+        "variables": {"OWLCLAW_STORE_URL": "postgresql://h/d", "OWLCLAW_DATA_DIR": str(tmp_path / "data")},
+    }
+
+    refused = await started(application(args))
+    made = list(kept.made)
+    first = await started(application(args))
+    again = await started(application(args))
+
+    with pytest.raises(ConfigurationError, match="is not the same folder on all nodes"):
+        refused._starting.result()
+    assert made == ["stop"]
+    assert [each._starting.exception() for each in (first, again)] == [None, None]
+    assert kept.made == ["stop", "stop", "root", "root"]
+    assert asked == [(("memories",), ("a", "b"))] * 3
 
 
 @pytest.mark.long

@@ -190,7 +190,7 @@ def test_the_api_answers_to_the_names_by_which_it_is_asked():
 
 def test_only_the_cluster_the_operator_and_named_clients_reach_it_and_names_are_found():
     policy = base()["NetworkPolicy", "owlclaw"]["spec"]
-    own = {"matchLabels": {"app.kubernetes.io/name": "owlclaw"}}
+    own = {"matchLabels": {"app.kubernetes.io/part-of": "owlclaw"}}
     open_ports = {
         port["port"] for rule in policy["egress"] for port in rule.get("ports", []) if port.get("protocol") == "UDP"
     }
@@ -210,12 +210,46 @@ def test_only_the_cluster_the_operator_and_named_clients_reach_it_and_names_are_
     assert all(group["template"]["metadata"]["labels"].items() >= own["matchLabels"].items() for group in GROUPS)
 
 
-def test_kubernetes_takes_one_machine_at_a_time():
-    budget = base()["PodDisruptionBudget", "owlclaw"]["spec"]
+def one_may_go(objects, name="owlclaw"):
+    """Whether a budget lets one pod of the cluster go. It has to be a number: a RayCluster has no scale to ask for."""
+    budget = objects["PodDisruptionBudget", name]["spec"]
+    pods = 1 + sum(group["replicas"] for group in groups(objects["RayService", name])[1:])
+    return budget.keys() == {"minAvailable", "selector"} and budget["minAvailable"] == pods - 1
 
-    assert budget["maxUnavailable"] == 1
-    labels = budget["selector"]["matchLabels"].items()
+
+def patched(folder):
+    """Return the base with the changes of an overlay."""
+    objects = copy.deepcopy(base())
+    for patch in kustomization(folder)["patches"]:
+        for change in yaml.safe_load(patch["patch"]):
+            path, _, last = change["path"].rpartition("/")
+            kubernetes.pointed(objects[patch["target"]["kind"], patch["target"]["name"]], path)[last] = change["value"]
+    return objects
+
+
+def test_kubernetes_takes_one_machine_at_a_time_and_takes_it():
+    labels = base()["PodDisruptionBudget", "owlclaw"]["spec"]["selector"]["matchLabels"].items()
+
     assert all(group["template"]["metadata"]["labels"].items() >= labels for group in GROUPS)
+    assert one_may_go(base())
+    assert [folder.name for folder in OVERLAYS if not one_may_go(patched(folder))] == []
+    assert "minAvailable: {{ .Values.workers.replicas }}\n" in (CHART / "templates/policies.yaml").read_text()
+
+
+@pytest.mark.parametrize("file", [KUBERAY / "base/rayservice.yaml", CHART / "templates/rayservice.yaml"], ids=str)
+def test_pods_keep_the_label_by_which_kuberays_service_of_the_head_finds_them(file):
+    written = re.findall(r"^ +labels: \{app\.kubernetes\.io/(\S+):", file.read_text(), flags=re.MULTILINE)
+
+    assert written == ["part-of", "part-of"], (
+        "KubeRay selects app.kubernetes.io/name: kuberay, which pods would override"
+    )
+
+
+def test_an_upgrade_with_helm_leaves_the_old_cluster_what_it_mounts():
+    maps = (CHART / "templates/configmaps.yaml").read_text().split("\n---\n")
+
+    assert len(maps) == 2
+    assert all(re.search(r"^    helm\.sh/resource-policy: keep$", each, flags=re.MULTILINE) for each in maps)
 
 
 @pytest.mark.parametrize("folder", OVERLAYS, ids=lambda folder: folder.name)

@@ -40,6 +40,15 @@ async def test_a_machine_is_asked_for_once_beside_the_present_ones_when_agents_h
     assert (before, cloud.asked) == ([], [[2.0, 4.0, 1.0]])
 
 
+async def test_a_machine_that_offers_no_cpus_is_in_no_request_that_nothing_there_could_satisfy():
+    cloud = Cloud(5)
+
+    await cloud.beats(1, {**TWO, "head": 0.0}, waited=WAIT_BEATS)
+    await cloud.beats(QUIET_BEATS, {**TWO, "head": 0.0}, used=25)
+
+    assert cloud.asked == [[2.0, 4.0, 1.0], [2.0, 4.0]]
+
+
 async def test_the_next_machine_is_asked_for_when_the_first_is_full_too_and_none_beyond_the_limit():
     cloud, three, four = Cloud(4), {**TWO, "c": 4.0}, {**TWO, "c": 4.0, "d": 4.0}
 
@@ -80,8 +89,10 @@ async def test_a_request_whose_withdrawal_failed_is_withdrawn_again():
     assert cloud.asked[1:] == [[]]
 
 
-async def test_the_directory_asks_for_a_machine_while_agents_wait_behind_others_that_are_never_idle():
+@pytest.mark.parametrize(("bare", "asked"), [(frozenset(), [1.0, 1.0]), (frozenset({"here"}), [1.0])])
+async def test_the_directory_asks_for_a_machine_while_agents_wait_behind_others_that_are_never_idle(bare, asked):
     pool, cloud, agents = SteeredPool(), Cloud(2), refs(3)
+    pool.bare = bare
     directory = Directory(
         pool=pool,
         store=Work(),
@@ -103,4 +114,4 @@ async def test_the_directory_asks_for_a_machine_while_agents_wait_behind_others_
         host.run_ends.set()
     await directory.stop(0)
 
-    assert (before, cloud.asked) == ([], [[1.0, 1.0]])
+    assert (before, cloud.asked) == ([], [asked])

@@ -12,7 +12,7 @@ from owlclaw_ray.settings import load_settings
 from serve.cli.keys import _create_first
 from serve.cli.project_checks import check_project
 from serve.launch import _warm
-from serve.preflight import check_certificate, check_keys, check_ray, prepare
+from serve.preflight import check_certificate, check_keys, check_ray, prepare, proxy_advice
 from tests.certificates import make_certificate
 from tests.definitions.writing import write_definition
 
@@ -58,6 +58,16 @@ def test_a_server_for_others_is_refused_until_there_is_a_key(tmp_path):
 
     asyncio.run(_create_first(tmp_path, "first", None))
     check_keys(found)
+
+
+def test_proxies_that_a_cluster_does_not_ask_for_are_warned_of(tmp_path):
+    proxies = {"OWLCLAW_HTTP__PROXIES": '["10.0.0.0/8"]'}
+
+    def told(environ):
+        return [each.where for each in proxy_advice(load_settings(tmp_path, environ))]
+
+    assert told({**proxies, "OWLCLAW_RAY__ADDRESS": "auto"}) == ["http.proxies"]
+    assert told(proxies) == told({"OWLCLAW_RAY__ADDRESS": "auto"}) == []
 
 
 def test_a_certificate_is_checked_and_told_when_it_expires_soon_and_refused_on_a_cluster(tmp_path):

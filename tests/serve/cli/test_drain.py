@@ -23,21 +23,29 @@ def passing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], N
 
 
 def test_a_node_is_drained_and_waited_for_until_it_holds_no_agent(owlclaw: Run, runtime: MemoryRuntime, passing):
-    holding = iter([1, 0])
+    left = iter([(1, 1), (0, 1), (0, 0)])
 
     def leave() -> None:
-        runtime.cluster = ClusterView((node_view(agents=next(holding), running=0), node_view("beta", **LOST)))
+        agents, hosts = next(left)
+        runtime.cluster = ClusterView((node_view(agents=agents, running=0, hosts=hosts), node_view("beta", **LOST)))
 
     passing(leave)
     result = owlclaw("drain", "alpha")
 
     assert result.exit_code == 0
-    assert result.output.splitlines() == ["alpha: 5 agents, 1 at work", "alpha: 1 agent, 0 at work", "drained"]
+    assert result.output.splitlines() == [
+        "alpha: 5 agents, 1 at work",
+        "alpha: 1 agent, 0 at work",
+        "alpha: 1 host not ended yet",
+        "drained",
+    ]
     assert runtime.drained == {"id-of-alpha"}
 
 
 def test_without_a_name_the_whole_cluster_is_drained_but_for_what_is_lost(owlclaw: Run, runtime: MemoryRuntime):
-    runtime.cluster = ClusterView((node_view(agents=0), node_view("gamma", agents=0), node_view("beta", **LOST)))
+    runtime.cluster = ClusterView(
+        (node_view(agents=0, hosts=0), node_view("gamma", agents=0, hosts=0), node_view("beta", **LOST))
+    )
 
     assert owlclaw("drain").output == "drained\n"
     assert runtime.drained == {"id-of-alpha", "id-of-gamma"}
@@ -49,6 +57,17 @@ def test_agents_that_do_not_leave_in_time_are_named_and_the_exit_code_is_1(owlcl
     assert result.exit_code == 1
     assert "not drained within 0 s" in result.output
     assert "alpha: 5 agents" in result.output
+
+
+def test_a_host_whose_agents_are_not_known_because_it_does_not_answer_does_not_pass_for_empty(
+    owlclaw: Run, runtime: MemoryRuntime
+):
+    runtime.cluster = ClusterView((node_view(agents=0, running=0, hosts=1),))
+
+    result = owlclaw("drain", "alpha", "--timeout", "0")
+
+    assert result.exit_code == 1
+    assert "alpha: 1 host not ended yet" in result.output
 
 
 def test_a_node_that_does_not_answer_does_not_pass_for_drained(owlclaw: Run, runtime: MemoryRuntime):

@@ -101,6 +101,16 @@ def test_the_launcher_of_ray_gets_its_monitor_and_a_command_that_returns(cli: Ru
     assert not {"--block", "--no-monitor"} & set(command)
 
 
+def test_a_head_has_the_rest_api_of_serve_only_if_it_is_asked_for(cli: Run):
+    def included(*arguments: str) -> list[str]:
+        _, command = printed(cli, *arguments, "--print")
+        return [each for each in command if each.startswith("--include-dashboard")]
+
+    assert included("--head") == ["--include-dashboard=false"]
+    assert included("--head", "--dashboard") == ["--include-dashboard=true"]
+    assert cli("node", "--address", "10.0.0.1:6379", "--dashboard", "--print").exit_code == 2
+
+
 def test_a_token_is_not_printed(cli: Run, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
 
