@@ -10,7 +10,30 @@ function parsed(text) {
   return template.content;
 }
 
-/** Replace what has another version in `fresh`; whatever a person is using stays until the next time. The badge is there for wide and for narrow. */
+/** What is to replace elements that a person is using, as soon as nobody does: there may be no next time. */
+const held = new WeakMap();
+
+function hold(shown, element) {
+  if (!held.has(shown)) {
+    shown.addEventListener("focusout", () => setTimeout(() => {
+      const latest = held.get(shown);
+      held.delete(shown);
+      if (shown.isConnected) renew(shown, latest);
+    }), { once: true });
+  }
+  held.set(shown, element);
+}
+
+function renew(shown, element) {
+  if (shown.contains(document.activeElement)) return hold(shown, element);
+  held.delete(shown);
+  const chosen = shown.querySelector("input:checked");
+  const copy = element.cloneNode(true);
+  if (chosen && shown.tagName === "TR") copy.querySelector("input").checked = true;
+  shown.replaceWith(copy);
+}
+
+/** Replace what has another version in `fresh`; whatever a person is using stays until then. The badge is there for wide and for narrow. */
 function update(fresh) {
   const badge = fresh.querySelector("[data-badge]");
   for (const shown of badge ? document.querySelectorAll("[data-badge]") : []) {
@@ -18,32 +41,33 @@ function update(fresh) {
   }
   for (const element of fresh.querySelectorAll("[id][data-v]")) {
     const shown = document.getElementById(element.id);
-    if (!shown || shown.dataset.v === element.dataset.v || shown.contains(document.activeElement)) continue;
-    const chosen = shown.querySelector("input:checked");
-    const copy = element.cloneNode(true);
-    if (chosen && shown.tagName === "TR") copy.querySelector("input").checked = true;
-    shown.replaceWith(copy);
+    if (shown && shown.dataset.v !== element.dataset.v) renew(shown, element);
   }
 }
 
-/** Have a list hold the same elements as the fresh one, in its order, without touching those that are in both. */
+/** Have a list hold the same elements as the fresh one. New ones come at its end and, while the mouse is on it, those that are gone keep their
+ * places: no button moves away under a finger, and no other one comes there. */
 function follow(list, fresh) {
   const wanted = new Set([...fresh.children].map((each) => each.id));
   for (const each of [...list.children]) {
-    if (!wanted.has(each.id) && !each.contains(document.activeElement)) each.remove();
+    if (wanted.has(each.id) || each.contains(document.activeElement)) continue;
+    if (!list.matches(":hover")) each.remove();
+    else leave(each);
   }
-  let after = null;
   for (const each of [...fresh.children]) {
-    const shown = document.getElementById(each.id);
-    if (!shown) {
-      const copy = each.cloneNode(true);
-      after ? after.after(copy) : list.prepend(copy);
-      after = copy;
-    } else after = shown;
+    if (!document.getElementById(each.id)) list.append(each.cloneNode(true));
   }
 }
 
-/** Asks for a part of the page every few seconds while it is looked at: src, every (seconds), whole (the id of a list to follow). */
+/** Show that something is not in the list any more. */
+function leave(element) {
+  element.classList.add("gone");
+  for (const each of element.querySelectorAll("button, input, textarea")) each.disabled = true;
+}
+
+/** Asks for a part of the page every few seconds while it is looked at: src, every (seconds), whole (the id of a list to follow), chosen (whose
+ * rows are those that match: one that does not come any more has ceased to), token (of the page: all who look get the same part, so its forms
+ * come without one). */
 class LiveRegion extends HTMLElement {
   connectedCallback() {
     this.seconds = Number(this.getAttribute("every")) || 5;
@@ -69,9 +93,13 @@ class LiveRegion extends HTMLElement {
       if (response.status === 401) return location.reload();
       if (!response.ok) throw new Error(response.status);
       const fresh = parsed(await response.text());
+      for (const field of fresh.querySelectorAll('input[name="token"]')) field.value = this.getAttribute("token");
       const whole = this.getAttribute("whole");
       if (whole) follow(document.getElementById(whole), fresh.getElementById(whole));
       update(fresh);
+      for (const row of this.hasAttribute("chosen") ? this.querySelectorAll("tr[id]") : []) {
+        if (!fresh.getElementById(row.id)) row.classList.add("gone");
+      }
       lost(false);
       this.wait = this.seconds;
     } catch {
@@ -82,22 +110,32 @@ class LiveRegion extends HTMLElement {
   }
 }
 
-/** Appends the entries of a run as they are committed: src (the stream), head (what to renew after them). */
+/** Appends the entries of a run as they are committed: src (the stream), head (what to renew after them, once a second). A page that nobody sees
+ * follows nothing: browsers keep six connections to a server, for all of its pages together. */
 class RunStream extends HTMLElement {
   connectedCallback() {
     this.wait = 1;
-    if (this.getAttribute("src")) this.open();
+    if (!this.getAttribute("src")) return;
+    this.seen = () => (document.hidden ? this.rest() : this.open());
+    document.addEventListener("visibilitychange", this.seen);
+    if (!document.hidden) this.open();
   }
 
   /** Follow the stream, from behind the last entry that is shown. */
   open() {
+    this.rest();
     const source = new URL(this.getAttribute("src"), location);
     if (this.last) source.searchParams.set("after", this.last);
     this.stream = new EventSource(source);
     this.stream.onopen = () => { this.wait = 1; lost(false); };
     this.stream.onerror = () => this.again();
     this.stream.addEventListener("entries", (event) => this.append(event));
-    this.stream.addEventListener("end", () => { this.stream.close(); lost(false); this.renew(); });
+    this.stream.addEventListener("end", () => { this.disconnectedCallback(); lost(false); this.renew(); });
+  }
+
+  rest() {
+    this.stream?.close();
+    clearTimeout(this.reopening);
   }
 
   /** A browser asks again by itself if the connection breaks, but not after an answer that is no stream, as of a proxy whose server is away. */
@@ -111,9 +149,9 @@ class RunStream extends HTMLElement {
   }
 
   disconnectedCallback() {
-    this.stream?.close();
+    document.removeEventListener("visibilitychange", this.seen);
+    this.rest();
     clearTimeout(this.timer);
-    clearTimeout(this.reopening);
   }
 
   append(event) {
@@ -125,58 +163,57 @@ class RunStream extends HTMLElement {
     this.last = event.lastEventId;
     document.getElementById("last-entry").textContent = this.last;
     if (atEnd && entries.children.length > 6) scrollTo({ top: document.documentElement.scrollHeight });
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.renew(), 250);
+    this.timer ??= setTimeout(() => this.renew(), Math.max(250, (this.renewed ?? 0) + 1000 - Date.now()));
   }
 
   async renew() {
+    clearTimeout(this.timer);
+    this.timer = null;
+    this.renewed = Date.now();
     const response = await fetch(this.getAttribute("head"), { headers: { accept: "application/problem+json" } }).catch(() => null);
     if (response?.status === 401) return location.reload();
     if (response?.ok) update(parsed(await response.text()));
   }
 }
 
-/** j and k go from call to call; a and d to its buttons, which Enter presses: no key alone decides anything. e opens its arguments; Escape leaves a field. */
-class ApprovalInbox extends HTMLElement {
-  connectedCallback() {
-    this.pressed = (event) => this.act(event);
-    document.addEventListener("keydown", this.pressed);
+/** In an inbox j and k go from call to call; a and d to its buttons, which Enter presses: no key alone decides anything. e opens its arguments;
+ * Escape leaves a field. What an input method is told is none of it. */
+document.addEventListener("keydown", (event) => {
+  if (event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input, textarea, select")) {
+    if (event.key === "Escape") event.target.closest("article.ask")?.focus();
+    return;
   }
+  const calls = [...document.querySelectorAll("article.ask")];
+  const at = calls.findIndex((each) => each.contains(document.activeElement));
+  const call = calls[at] ?? calls[0];
+  const button = (value) => call?.querySelector(`button[value="${value}"]`);
+  const editor = () => {
+    const edit = call?.querySelector("details.edit");
+    if (edit) edit.open = true;
+    return edit?.querySelector("textarea");
+  };
+  const steps = {
+    j: () => calls[Math.min(at + 1, calls.length - 1)],
+    k: () => calls[Math.max(at - 1, 0)],
+    a: () => button("allow_once"),
+    d: () => button("deny"),
+    e: editor,
+  };
+  const target = steps[event.key]?.();
+  if (!target) return;
+  event.preventDefault();
+  target.focus();
+  target.scrollIntoView({ block: "nearest" });
+});
 
-  disconnectedCallback() { document.removeEventListener("keydown", this.pressed); }
-
-  act(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target.closest("input, textarea, select")) {
-      if (event.key === "Escape") event.target.closest("article.ask")?.focus();
-      return;
-    }
-    const calls = [...this.querySelectorAll("article.ask")];
-    const at = calls.findIndex((each) => each.contains(document.activeElement));
-    const call = calls[at] ?? calls[0];
-    const button = (value) => call?.querySelector(`button[value="${value}"]`);
-    const editor = () => {
-      const edit = call?.querySelector("details.edit");
-      if (edit) edit.open = true;
-      return edit?.querySelector("textarea");
-    };
-    const steps = {
-      j: () => calls[Math.min(at + 1, calls.length - 1)],
-      k: () => calls[Math.max(at - 1, 0)],
-      a: () => button("allow_once"),
-      d: () => button("deny"),
-      e: editor,
-    };
-    const target = steps[event.key]?.();
-    if (!target) return;
-    event.preventDefault();
-    target.focus();
-    target.scrollIntoView({ block: "nearest" });
-  }
-}
-
-/** Copies data-text, by a button that says data-label; also over plain HTTP, where browsers offer no clipboard. */
+/** Copies data-text, or with data-after the command around it that prints the entry after that one; by a button that says data-label, also over
+ * plain HTTP, where browsers offer no clipboard. */
 class CopyButton extends HTMLElement {
+  get text() {
+    return this.dataset.text ?? this.closest("[data-command]").dataset.command.replace("{after}", this.dataset.after);
+  }
+
   connectedCallback() {
     const button = document.createElement("button");
     button.type = "button";
@@ -192,9 +229,9 @@ class CopyButton extends HTMLElement {
   }
 
   async copy() {
-    if (navigator.clipboard) return navigator.clipboard.writeText(this.dataset.text);
+    if (navigator.clipboard) return navigator.clipboard.writeText(this.text);
     const field = document.createElement("textarea");
-    field.value = this.dataset.text;
+    field.value = this.text;
     field.className = "unseen";
     this.append(field);
     field.select();
@@ -236,7 +273,6 @@ setInterval(() => { if (!document.hidden) RelativeTime.all.forEach((each) => eac
 
 customElements.define("live-region", LiveRegion);
 customElements.define("run-stream", RunStream);
-customElements.define("approval-inbox", ApprovalInbox);
 customElements.define("copy-button", CopyButton);
 customElements.define("relative-time", RelativeTime);
 
