@@ -56,6 +56,7 @@ from owlclaw_ray.errors import (
     UnauthenticatedError,
     UnknownAgentError,
     UserError,
+    VerificationBusyError,
     WebhookRefusedError,
     WebhookUnmappedError,
 )
@@ -234,6 +235,9 @@ _RULES: Mapping[type[Exception], _ProblemRule] = {
             "of": "key" if e.of_key else "tenant",
             "retry_after": _seconds(e),
         },
+    ),
+    VerificationBusyError: _ProblemRule(
+        429, "verification-busy", "The ledger is being verified", headers={"Retry-After": "5"}
     ),
     SecretsUnavailableError: _ProblemRule(409, "secrets-unavailable", "A master key is missing"),
     ConfigurationError: _ProblemRule(

@@ -134,6 +134,9 @@ def reading(tenant):
         q.LedgerFilter(tenant),
         q.LedgerBreaks(tenant, [NotedHead(NOW, tenant, "keeper-1", 1, "forged")]),
         q.LedgerChains(tenant),
+        q.LedgerWriters(tenant),
+        q.NextChainPage(tenant, "keeper-1"),
+        q.NextLedgerStretch(q.LedgerFilter(tenant)),
         artifact_queries.ArtifactById(agent, ArtifactId("art_1")),
         artifact_queries.ArtifactPart(agent, ArtifactId("art_1"), 0),
         artifact_queries.ArtifactsOfAgent(agent, 9),
@@ -236,6 +239,8 @@ def without_conditions(store):
 
 
 def is_nothing(found):
+    if isinstance(found, q.ChainPage | q.LedgerStretch):
+        return not found.records
     return not found or found in ([None], q.AgentMemory(0, {}, {}), tenant_rows.RowPage([], None, []), RunPage(()))
 
 
