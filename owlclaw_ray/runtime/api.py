@@ -340,6 +340,7 @@ class Runtime:
 
     async def cancel(self, tenant: TenantId, run_id: RunId) -> Run:
         """Ask for the end of a run and return it as it stands; a final run stays as it is. Raises NotFoundError."""
+        await self.run(tenant, run_id)  # a foreign run is looked for by nobody else
         outcome = (await self._store.apply([CancelRun(tenant, run_id, self._clock.now())]))[0]
         if not isinstance(outcome, CancelOutcome):
             raise StoreUnavailableError(f"the cancellation was not stored: {outcome}")
