@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar
@@ -12,17 +13,18 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
+from console.badge import ApprovalBadge
 from console.entries import EntryViews
 from console.family import family
 from console.jinja import Templates, query, segment
-from console.pages import FRAGMENT, Pages, page, see
+from console.pages import FRAGMENT, Pages, known, page, see
 from console.runs import again, begun, run_of, seq_of
 from console.text import bytes_of, pretty
 from console.timeline import RunTimeline, Zoom, flame, timeline
 from console.visits import read_form
 from console.withheld import withheld_from
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
-from owlclaw_ray.domain.principal import LOCAL
+from owlclaw_ray.domain.principal import LOCAL, Principal
 from owlclaw_ray.domain.run import Run, Usage
 from owlclaw_ray.errors import DefinitionError, NotFoundError, Problem, UnknownAgentError
 from owlclaw_ray.store.queries import RunProgress
@@ -47,8 +49,8 @@ class RunPages(Pages):
 
     place: ClassVar[str] = "runs"
 
-    def __init__(self, surroundings: Surroundings, templates: Templates) -> None:
-        super().__init__(surroundings, templates)
+    def __init__(self, surroundings: Surroundings, templates: Templates, badge: ApprovalBadge) -> None:
+        super().__init__(surroundings, templates, badge)
         self._pulse = KeepAliveTimer(surroundings.keep_alive)
 
     @page("GET /console/runs/{run_id}", "runs:read", "view", "before", "did", "picture", "zoom", FRAGMENT)
@@ -66,6 +68,11 @@ class RunPages(Pages):
         now = self._surroundings.clock.now()
         only_head = request.query_params.get(FRAGMENT) == "head"
         first, last = (entries[0].seq, entries[-1].seq) if entries else (1, 0)
+        definition, of_family, withheld = await asyncio.gather(
+            self._definition(run, found),
+            family(self._runtime, principal, run, entries),
+            withheld_from(self._runtime, principal, run) if entries and before is None and not only_head else known(()),
+        )
         return await self.shown(
             request,
             "run.html",
@@ -84,12 +91,10 @@ class RunPages(Pages):
             zoom=zoom,
             times=_drawn(picture, entries, now, over=run.status.final or before is not None, zoom=zoom),
             usage=_usage(run, entries),
-            definition=await self._definition(run, found),
-            withheld=await withheld_from(self._runtime, principal, run)
-            if entries and before is None and not only_head
-            else (),
+            definition=definition,
+            withheld=withheld,
             payload="" if run.trigger.content is None else pretty(run.trigger.payload),
-            family=await family(self._runtime, principal, run, entries),
+            family=of_family,
             curl=_curl(run, server, keyed=principal is not LOCAL),
             entry_curl=_entry_curl(run, server, keyed=principal is not LOCAL),
             took=_milliseconds(run, now),
@@ -142,15 +147,19 @@ class RunPages(Pages):
             after,
             places=self._surroundings.places,
             pulse=self._pulse,
-            form=partial(self._events, run, view, EntryViews(earlier), may=principal_of(request).may),
+            form=partial(self._events, run, view, EntryViews(earlier), principal_of(request)),
         )
 
-    def _events(
-        self, run: Run, view: str, made: EntryViews, watched: RunProgress, *, may: Callable[[str], bool]
-    ) -> bytes:
+    def _events(self, run: Run, view: str, made: EntryViews, principal: Principal, watched: RunProgress) -> bytes:
         body = b""
         if watched.entries:
-            context = {"entries": made.of(watched.entries), "run": run, "view": view, "may": may}
+            context = {
+                "entries": made.of(watched.entries),
+                "run": run,
+                "view": view,
+                "principal": principal,
+                "may": principal.may,
+            }
             lines = bytes_of(self._templates.part("run.html", "entry_list", context)).splitlines()
             data = b"\n".join(b"data: " + line for line in lines if line.strip())
             body = b"id: %d\nevent: entries\n%s\n\n" % (watched.entries[-1].seq, data)

@@ -852,6 +852,7 @@ class EndedRun(TypedDict):
     """What a callback says of a run. `final_text` has at most 100,000 characters; the rest, and the payload, is at /v1/runs."""
 
     run_id: str
+    tenant: str
     agent: str
     status: RunStatus
     trigger: EndedTrigger
@@ -1229,6 +1230,8 @@ class McpServer(TypedDict):
     """How many have ended, since the node began."""
     running: int
     """How many run now."""
+    tenants: list[str]
+    """Whose agents alone have its tools; empty: those of all tenants."""
     tools: list[str]
     """Canonical names."""
     left_out: list[LeftOutTool]

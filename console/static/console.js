@@ -43,7 +43,8 @@ function follow(list, fresh) {
   }
 }
 
-/** Asks for a part of the page every few seconds while it is looked at: src, every (seconds), whole (the id of a list to follow). */
+/** Asks for a part of the page every few seconds while it is looked at: src, every (seconds), whole (the id of a list to follow), token (of the
+ * page: all who look get the same part, so its forms come without one). */
 class LiveRegion extends HTMLElement {
   connectedCallback() {
     this.seconds = Number(this.getAttribute("every")) || 5;
@@ -69,6 +70,7 @@ class LiveRegion extends HTMLElement {
       if (response.status === 401) return location.reload();
       if (!response.ok) throw new Error(response.status);
       const fresh = parsed(await response.text());
+      for (const field of fresh.querySelectorAll('input[name="token"]')) field.value = this.getAttribute("token");
       const whole = this.getAttribute("whole");
       if (whole) follow(document.getElementById(whole), fresh.getElementById(whole));
       update(fresh);
@@ -82,7 +84,7 @@ class LiveRegion extends HTMLElement {
   }
 }
 
-/** Appends the entries of a run as they are committed: src (the stream), head (what to renew after them). */
+/** Appends the entries of a run as they are committed: src (the stream), head (what to renew after them, once a second). */
 class RunStream extends HTMLElement {
   connectedCallback() {
     this.wait = 1;
@@ -125,58 +127,57 @@ class RunStream extends HTMLElement {
     this.last = event.lastEventId;
     document.getElementById("last-entry").textContent = this.last;
     if (atEnd && entries.children.length > 6) scrollTo({ top: document.documentElement.scrollHeight });
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.renew(), 250);
+    this.timer ??= setTimeout(() => this.renew(), Math.max(250, (this.renewed ?? 0) + 1000 - Date.now()));
   }
 
   async renew() {
+    clearTimeout(this.timer);
+    this.timer = null;
+    this.renewed = Date.now();
     const response = await fetch(this.getAttribute("head"), { headers: { accept: "application/problem+json" } }).catch(() => null);
     if (response?.status === 401) return location.reload();
     if (response?.ok) update(parsed(await response.text()));
   }
 }
 
-/** j and k go from call to call; a and d to its buttons, which Enter presses: no key alone decides anything. e opens its arguments; Escape leaves a field. */
-class ApprovalInbox extends HTMLElement {
-  connectedCallback() {
-    this.pressed = (event) => this.act(event);
-    document.addEventListener("keydown", this.pressed);
+/** In an inbox j and k go from call to call; a and d to its buttons, which Enter presses: no key alone decides anything. e opens its arguments;
+ * Escape leaves a field. What an input method is told is none of it. */
+document.addEventListener("keydown", (event) => {
+  if (event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input, textarea, select")) {
+    if (event.key === "Escape") event.target.closest("article.ask")?.focus();
+    return;
   }
+  const calls = [...document.querySelectorAll("article.ask")];
+  const at = calls.findIndex((each) => each.contains(document.activeElement));
+  const call = calls[at] ?? calls[0];
+  const button = (value) => call?.querySelector(`button[value="${value}"]`);
+  const editor = () => {
+    const edit = call?.querySelector("details.edit");
+    if (edit) edit.open = true;
+    return edit?.querySelector("textarea");
+  };
+  const steps = {
+    j: () => calls[Math.min(at + 1, calls.length - 1)],
+    k: () => calls[Math.max(at - 1, 0)],
+    a: () => button("allow_once"),
+    d: () => button("deny"),
+    e: editor,
+  };
+  const target = steps[event.key]?.();
+  if (!target) return;
+  event.preventDefault();
+  target.focus();
+  target.scrollIntoView({ block: "nearest" });
+});
 
-  disconnectedCallback() { document.removeEventListener("keydown", this.pressed); }
-
-  act(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target.closest("input, textarea, select")) {
-      if (event.key === "Escape") event.target.closest("article.ask")?.focus();
-      return;
-    }
-    const calls = [...this.querySelectorAll("article.ask")];
-    const at = calls.findIndex((each) => each.contains(document.activeElement));
-    const call = calls[at] ?? calls[0];
-    const button = (value) => call?.querySelector(`button[value="${value}"]`);
-    const editor = () => {
-      const edit = call?.querySelector("details.edit");
-      if (edit) edit.open = true;
-      return edit?.querySelector("textarea");
-    };
-    const steps = {
-      j: () => calls[Math.min(at + 1, calls.length - 1)],
-      k: () => calls[Math.max(at - 1, 0)],
-      a: () => button("allow_once"),
-      d: () => button("deny"),
-      e: editor,
-    };
-    const target = steps[event.key]?.();
-    if (!target) return;
-    event.preventDefault();
-    target.focus();
-    target.scrollIntoView({ block: "nearest" });
-  }
-}
-
-/** Copies data-text, by a button that says data-label; also over plain HTTP, where browsers offer no clipboard. */
+/** Copies data-text, or with data-after the command around it that prints the entry after that one; by a button that says data-label, also over
+ * plain HTTP, where browsers offer no clipboard. */
 class CopyButton extends HTMLElement {
+  get text() {
+    return this.dataset.text ?? this.closest("[data-command]").dataset.command.replace("{after}", this.dataset.after);
+  }
+
   connectedCallback() {
     const button = document.createElement("button");
     button.type = "button";
@@ -192,9 +193,9 @@ class CopyButton extends HTMLElement {
   }
 
   async copy() {
-    if (navigator.clipboard) return navigator.clipboard.writeText(this.dataset.text);
+    if (navigator.clipboard) return navigator.clipboard.writeText(this.text);
     const field = document.createElement("textarea");
-    field.value = this.dataset.text;
+    field.value = this.text;
     field.className = "unseen";
     this.append(field);
     field.select();
@@ -236,7 +237,6 @@ setInterval(() => { if (!document.hidden) RelativeTime.all.forEach((each) => eac
 
 customElements.define("live-region", LiveRegion);
 customElements.define("run-stream", RunStream);
-customElements.define("approval-inbox", ApprovalInbox);
 customElements.define("copy-button", CopyButton);
 customElements.define("relative-time", RelativeTime);
 

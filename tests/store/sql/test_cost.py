@@ -12,12 +12,13 @@ from owlclaw_ray.domain.approval import ApprovalStatus
 from owlclaw_ray.domain.callback import CallbackStatus
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.retention import Kept
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy
 from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.domain.usage import Grain, UsageBy
 from owlclaw_ray.domain.webhook import DeliveryStatus
-from owlclaw_ray.ids import ApprovalId, DeliveryId, RunId, ScheduleId
+from owlclaw_ray.ids import AgentId, ApprovalId, DeliveryId, RunId, ScheduleId
 from owlclaw_ray.runs.expiry import RunExpiry
 from owlclaw_ray.store.commands import (
     AppendJournal,
@@ -29,6 +30,7 @@ from owlclaw_ray.store.commands import (
     ClaimRun,
     CreateSchedule,
     ExpireApproval,
+    NoteSweep,
     PauseSchedule,
     PutTask,
     ReleaseAgent,
@@ -37,6 +39,7 @@ from owlclaw_ray.store.commands import (
 )
 from owlclaw_ray.store.queries import (
     AgentPage,
+    AgentsByIds,
     AgentsByKeyPrefix,
     AgentsWithWork,
     ApprovalById,
@@ -52,6 +55,7 @@ from owlclaw_ray.store.queries import (
     LedgerFilter,
     LedgerPlace,
     NextDueTime,
+    PendingApprovalCount,
     ReleasedRuns,
     RunById,
     RunFilter,
@@ -216,6 +220,7 @@ async def test_approvals_are_asked_decided_and_read_without_reading_whole_tables
             await sqlite_store.apply([command])
         await sqlite_store.read(ApprovalById(AGENT.tenant, ApprovalId("apr_a")))
         await sqlite_store.read(ExpiredApprovals(NOW))
+        await sqlite_store.read(PendingApprovalCount(AGENT.tenant, 9))
         for where in ({}, {"agent": AGENT}, {"run_id": RunId("run_1")}, {"status": ApprovalStatus.PENDING}):
             await sqlite_store.read(ApprovalFilter(AGENT.tenant, **where))
 
@@ -276,8 +281,10 @@ async def test_old_runs_are_found_and_removed_without_reading_whole_tables(sqlit
         await sqlite_store.apply([command])
     (due,) = await sqlite_store.read(DueCallbacks(NOW, 9))
     await sqlite_store.apply([ChangeCallback(replace(due, version=3, status=CallbackStatus.DEAD))])
+    later = NOW + timedelta(days=9)
+    await sqlite_store.apply([NoteSweep(Kept.RUNS, later)])
     with statements_of(sqlite_store) as seen:
-        removed = await RunExpiry(sqlite_store, timedelta(days=1), ManualClock(NOW + timedelta(days=9))).tick()
+        removed = await RunExpiry(sqlite_store, timedelta(days=1), ManualClock(later)).tick()
 
     plans = await plans_of(sqlite_store, seen)
 
@@ -302,6 +309,13 @@ async def test_looking_for_work_reads_only_what_is_active(sqlite_store):
         if index in plan[0]
     }
     assert used == {"runs_active", "schedules_due", "agents_by_tenant"}
+
+
+async def test_agents_are_read_by_their_ids_without_reading_whole_tables(sqlite_store):
+    with statements_of(sqlite_store) as seen:
+        await sqlite_store.read(AgentsByIds(AGENT.tenant, (AGENT.agent_id, AgentId("trader:b"))))
+
+    assert whole_tables(await plans_of(sqlite_store, seen)) == []
 
 
 async def test_what_was_counted_is_read_by_the_time_that_is_asked_for_and_of_one_agent_by_its_days(sqlite_store):
