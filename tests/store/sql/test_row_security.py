@@ -333,7 +333,9 @@ async def test_a_query_that_forgets_its_conditions_finds_nothing_of_others(store
         expected = await store.read(query)
         assert not is_nothing(expected), query
         assert tenant_of(query) == MINE
-        if isinstance(query, q.LedgerBreaks | q.LedgerWriters):  # without conditions its pages never end; they are of tables above
+        if isinstance(
+            query, q.LedgerBreaks | q.LedgerWriters
+        ):  # without conditions its pages never end; they are of tables above
             continue
         with without_conditions(store):
             assert await store.read(query) == expected
