@@ -19,6 +19,7 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.store.queries import LedgerFilter, LedgerPlace
+from serve.disconnects import while_connected
 from serve.ledger import SinceQuery, TenantLedgerQuery, verified
 from serve.parameters import only_agent_of, principal_of, tenant_of
 from serve.representations import PLACE_PATTERN, place_of, place_text, record_body
@@ -58,7 +59,7 @@ class LedgerPages(Pages):
         found: list[ChainedRecord] = []
         if not narrowed:
             where = wanted.of(tenant_of(request), only_agent_of(request, wanted.agent))
-            found = [*await self._runtime.ledger(replace(where, newest_first=True))]
+            found = [*await while_connected(request, self._runtime.ledger(replace(where, newest_first=True)))]
         return await self.shown(
             request,
             "ledger.html",
@@ -83,7 +84,7 @@ class LedgerPages(Pages):
         """Verify all chains of the tenant, record by record, and show what was found."""
         began = self._surroundings.clock.monotonic()
         asked = filter_of(request, SinceQuery)
-        tenant, verification = await verified(self._runtime, principal_of(request), asked)
+        tenant, verification = await verified(self._runtime, request, asked)
         return await self.shown(
             request,
             "verification.html",

@@ -28,6 +28,7 @@ OwlClawError
 │   ├── AgentBusyError        a trigger asked to be refused while its agent has runs
 │   ├── QueueFullError        the agent has as many queued runs as it may
 │   ├── QuotaReachedError     the tenant, or who has the key, has as much of something as it may
+│   ├── VerificationBusyError the ledger of the tenant is being verified already
 │   ├── StoreUnavailableError
 │   │   └── StoreOverloadedError  too much waits to be committed
 │   ├── MemoryUnavailableError  MEMORY.md or its archive cannot be read or written
@@ -333,6 +334,15 @@ _COUNTED = {
     "schedules": ("schedule", "schedules"),
 }
 """What quotas count: one, and more."""
+
+
+class VerificationBusyError(RetryableError):
+    """The ledger of the tenant is being verified for somebody else."""
+
+    def __init__(self, tenant: str) -> None:
+        super().__init__(
+            f"the ledger of tenant {tenant!r} is being verified already: one at a time; ask again when that is over"
+        )
 
 
 class QuotaReachedError(RetryableError):

@@ -25,7 +25,7 @@ from serve.resource import PUBLIC
 from serve.route_check import OPERATIONS, PathOperations
 from serve.surfaces import Surface, surface_at
 
-_ANYBODY = Principal(DEFAULT_TENANT, PrincipalKind.SYSTEM, "public")
+ANYBODY = Principal(DEFAULT_TENANT, PrincipalKind.SYSTEM, "public")
 """For whom public operations are done: it has no scopes."""
 _BEARER = b"bearer "
 _BODILESS = frozenset({"GET", "HEAD"})
@@ -54,7 +54,7 @@ class AccessGate:
             await problem_of(HTTPException(HTTPStatus.NOT_FOUND), path).response(path)(scope, receive, send)
             return
         if operation is None or operation.scope == PUBLIC:
-            scope[PRINCIPAL] = _ANYBODY
+            scope[PRINCIPAL] = ANYBODY
             await self._app(scope, receive, send)
             return
         if operation.optional:
@@ -76,12 +76,12 @@ class AccessGate:
         await self._app(scope, _Receiver(receive, key, self._authenticator, read=scope["method"] in _BODILESS), send)
 
     async def _recognised(self, scope: Scope) -> Principal:
-        """Return who the request acts for, _ANYBODY if that is nobody who can be told."""
+        """Return who the request acts for, ANYBODY if that is nobody who can be told."""
         try:
             key = _key_of(scope)
         except UnauthenticatedError:
-            return _ANYBODY
-        return await self._authenticator.recognised(key, local=FOREIGN not in scope) or _ANYBODY
+            return ANYBODY
+        return await self._authenticator.recognised(key, local=FOREIGN not in scope) or ANYBODY
 
 
 def _key_of(scope: Scope) -> str | None:

@@ -25,7 +25,7 @@ from serve.approvals import ApprovalRoutes
 from serve.body_limit import BODIES_AT_ONCE, BodyLimit
 from serve.body_schemas import SCHEMAS, name_enums
 from serve.callbacks import CallbackRoutes
-from serve.client_address import ForwardedHeaders
+from serve.client_address import ForwardedHeaders, PublicScheme
 from serve.error_boundary import LastResort
 from serve.examples import EXAMPLES
 from serve.health import HealthProbes
@@ -99,6 +99,7 @@ def build_api(
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
     proxies: Collection[str] | None = None,
+    public_url: str = "",
     is_local: bool = True,
     streams: int = STREAMS,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
@@ -109,7 +110,8 @@ def build_api(
 
     `clock` bounds `?wait=`. At most so many `streams` (event streams, and triggers with `?wait=`) are open at once; event streams send a
     comment every `keep_alive_seconds`. `hosts`: names that requests may call the server by, besides those of the loopback interface.
-    `origins`: whose pages may use it, with a key. `proxies`: see ForwardedHeaders. `is_local`: only this machine reaches it, and may see
+    `origins`: whose pages may use it, with a key. `proxies`: see ForwardedHeaders. `public_url`: see
+    PublicScheme. `is_local`: only this machine reaches it, and may see
     its page of documentation. `surfaces`: what is served beside it, and may show the `facts`.
     """
     api = Api(
@@ -168,6 +170,7 @@ def build_api(
     for each in shown:
         api.add_middleware(each.around)
     api.add_middleware(SecurityHeaders)
+    api.add_middleware(PublicScheme, url=public_url)
     api.add_middleware(ForwardedHeaders, proxies=proxies)
     return api
 

@@ -95,3 +95,22 @@ def _address(text: str) -> _Address | None:
     except ValueError:
         return None
     return getattr(address, "ipv4_mapped", None) or address
+
+
+class PublicScheme:
+    """ASGI middleware: what calls the server by its public name came over https, if that is how it is reached, whatever the proxy that ends
+    TLS says. So cookies and links are right behind one whose word is not believed.
+    """
+
+    def __init__(self, app: ASGIApp, url: str) -> None:
+        """`url`: the public origin; empty: none is known."""
+        scheme, _, place = url.partition("://")
+        self._app, self._host = app, place.lower().encode() if scheme == "https" else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        if self._host is not None and scope["type"] == "http" and scope["scheme"] == "http":
+            hosts = [value.lower() for name, value in scope["headers"] if name == b"host"]
+            if hosts == [self._host]:
+                scope["scheme"] = "https"
+        await self._app(scope, receive, send)

@@ -87,8 +87,9 @@ def ingress(
         else:
             wait_for_keeper(plan.namespace)
         open_many_files(streams)
+        runtime = ray_runtime(plan, keys_required=keys_required)
         return build_api(
-            ray_runtime(plan, keys_required=keys_required),
+            runtime,
             clock=SystemClock(),
             body_limit_bytes=http.body_limit_bytes,
             body_timeout_seconds=http.body_timeout_seconds,
@@ -96,6 +97,7 @@ def ingress(
             hosts=(*http.allowed_hosts, http.host, *hosts),
             origins=http.cors_origins,
             proxies=http.proxies if alone else None,
+            public_url=runtime.sign_ins.public_url,
             is_local=not keys_required,
             streams=streams,
             surfaces=surfaces(),

@@ -8,6 +8,7 @@ UserError
 ├── BodyTooLargeError    the body is over the limit; the rest of it was not read
 └── BodyTimeoutError     the body was not received in time
 RetryableError
+├── StreamShareError     one tenant or key has its share of open event streams and waiting triggers
 └── TooManyStreamsError  the limit of open event streams and waiting triggers is reached
 """
 
@@ -73,4 +74,15 @@ class TooManyStreamsError(RetryableError):
         self.limit = limit
         super().__init__(
             f"too many streams: {limit:,} event streams and triggers with wait are open (http.streams); try again later, or poll the run"
+        )
+
+
+class StreamShareError(RetryableError):
+    """A tenant or key has `limit` event streams and triggers with `?wait=` open: its share."""
+
+    def __init__(self, whose: str, limit: int) -> None:
+        self.limit = limit
+        super().__init__(
+            f"too many streams: this {whose} has {limit:,} event streams and triggers with wait open, its share of http.streams; "
+            "try again later, or poll the run"
         )

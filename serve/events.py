@@ -17,6 +17,7 @@ from owlclaw_ray.runtime.api import Runtime
 from owlclaw_ray.store.followers import RunFollower
 from owlclaw_ray.store.queries import RunProgress
 from serve.errors import InvalidRequestError
+from serve.parameters import PRINCIPAL
 from serve.representations import event_body
 from serve.streams import KeepAliveTimer, OpenRequestLimit
 
@@ -64,9 +65,9 @@ class EventStream(Response):
         self._places, self._pulse, self._form = places, pulse, form
         self.background = None
 
-    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Stream until the run is over or the client disconnects."""
-        with self._places.one():
+        with self._places.one(scope[PRINCIPAL]):
             async with AsyncExitStack() as following:
                 async with self._places.opening:
                     follower = await following.enter_async_context(

@@ -12,11 +12,11 @@ from starlette.responses import Response
 from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.ledger import LedgerKind
-from owlclaw_ray.domain.principal import Principal
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runtime.api import LedgerVerification, Runtime
 from owlclaw_ray.store.queries import LedgerFilter
+from serve.disconnects import while_connected
 from serve.parameters import AgentPath, AgentQuery, Id, Moment, agent_of, only_agent_of, principal_of, tenant_of
 from serve.representations import (
     HEAD_PATTERN,
@@ -96,7 +96,7 @@ class LedgerRoutes(Resource):
     async def list_ledger_records(self, request: Request, query: Annotated[TenantLedgerQuery, Query()]) -> Response:
         """Return the records of all agents, or of one, known or not."""
         ref = only_agent_of(request, query.agent)
-        return await self._records(query.of(tenant_of(request), ref))
+        return await self._records(request, query.of(tenant_of(request), ref))
 
     @operation(
         "GET /v1/agents/{agent}/ledger",
@@ -111,7 +111,7 @@ class LedgerRoutes(Resource):
         """Return the records of one agent."""
         ref = agent_of(request, agent)
         await self._runtime.agent(ref)
-        return await self._records(query.of(ref.tenant, ref))
+        return await self._records(request, query.of(ref.tenant, ref))
 
     @operation(
         "GET /v1/ledger/heads",
@@ -131,24 +131,31 @@ class LedgerRoutes(Resource):
         "Verify the ledger's hash chains",
         {200: answer("What was found in all chains", wire.LedgerVerification)},
         404,
+        429,
     )
     async def verify_ledger(self, request: Request, query: Annotated[SinceQuery, Query()]) -> Response:
-        """Verify all chains, record by record: those of the caller's tenant, or of another one, a deleted one too, for operators."""
-        _, found = await verified(self._runtime, principal_of(request), query)
+        """Verify all chains, record by record: those of the caller's tenant, or of another one, a deleted one too, for operators.
+
+        429 while a server process does so for somebody else of the tenant.
+        """
+        _, found = await verified(self._runtime, request, query)
         return json_response(verification_body(found))
 
-    async def _records(self, where: LedgerFilter) -> Response:
-        return json_response(ledger_body(await self._runtime.ledger(where), where.limit))
+    async def _records(self, request: Request, where: LedgerFilter) -> Response:
+        found = await while_connected(request, self._runtime.ledger(where))
+        return json_response(ledger_body(found, where.limit))
 
 
-async def verified(runtime: Runtime, principal: Principal, query: SinceQuery) -> tuple[TenantId, LedgerVerification]:
+async def verified(runtime: Runtime, request: Request, query: SinceQuery) -> tuple[TenantId, LedgerVerification]:
     """Verify all chains of the principal's tenant, or of the one that is asked for; return whose they are, and what was found.
 
-    Raises AccessDeniedError, NotFoundError.
+    Raises AccessDeniedError, NotFoundError, VerificationBusyError, and ClientDisconnect when the client does not wait for the end.
     """
+    principal = principal_of(request)
     principal.require_all_agents()
     tenant = principal.tenant
     if query.tenant is not None and query.tenant != tenant:
         principal.require("tenants:read")
         tenant = (await runtime.tenants.tenant(TenantId(query.tenant))).tenant
-    return tenant, await runtime.verify_ledger(tenant, [head_of(tenant, each) for each in query.since])
+    since = [head_of(tenant, each) for each in query.since]
+    return tenant, await while_connected(request, runtime.verify_ledger(tenant, since))

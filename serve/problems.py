@@ -56,6 +56,7 @@ from owlclaw_ray.errors import (
     UnauthenticatedError,
     UnknownAgentError,
     UserError,
+    VerificationBusyError,
     WebhookRefusedError,
     WebhookUnmappedError,
 )
@@ -65,6 +66,7 @@ from serve.errors import (
     BodyTooLargeError,
     InvalidRequestError,
     MalformedJsonError,
+    StreamShareError,
     TooManyStreamsError,
 )
 
@@ -235,6 +237,9 @@ _RULES: Mapping[type[Exception], _ProblemRule] = {
             "retry_after": _seconds(e),
         },
     ),
+    VerificationBusyError: _ProblemRule(
+        429, "verification-busy", "The ledger is being verified", headers={"Retry-After": "5"}
+    ),
     SecretsUnavailableError: _ProblemRule(409, "secrets-unavailable", "A master key is missing"),
     ConfigurationError: _ProblemRule(
         500,
@@ -254,6 +259,9 @@ _RULES: Mapping[type[Exception], _ProblemRule] = {
     RuntimeUnavailableError: _ProblemRule(503, "runtime-unavailable", "The runtime is not ready", headers=RETRY_AFTER),
     TooManyStreamsError: _ProblemRule(
         503, "too-many-streams", "Too many streams are open", lambda e: {"limit": e.limit}, {"Retry-After": "5"}
+    ),
+    StreamShareError: _ProblemRule(
+        429, "stream-share", "The share of streams is open", lambda e: {"limit": e.limit}, {"Retry-After": "5"}
     ),
     RetryableError: _ProblemRule(503, "unavailable", "Temporarily unavailable", headers=RETRY_AFTER),
     OwlClawError: _ProblemRule(500, "failed", "The server failed"),

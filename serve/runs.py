@@ -165,6 +165,7 @@ class RunRoutes(Resource):
         "Follow a run",
         {200: _EVENT_STREAM},
         404,
+        429,
         extra={"parameters": [_LAST_EVENT_ID]},
     )
     async def stream_run_events(self, request: Request, run_id: RunIdPath) -> Response:

@@ -70,7 +70,9 @@ class ScheduleRoutes(Resource):
         after: AfterQuery = None,
         limit: LimitQuery = 100,
     ) -> Response:
-        """Return schedules, including those done and cancelled unless a status is asked for."""
+        """Return schedules, including those done and cancelled unless a status is asked for. 404 if there is no schedule `after` among
+        them.
+        """
         ref = only_agent_of(request, agent)
         return await self._page(
             ScheduleFilter(tenant_of(request), ref, status, None if after is None else ScheduleId(after), limit)
@@ -91,7 +93,7 @@ class ScheduleRoutes(Resource):
         after: AfterQuery = None,
         limit: LimitQuery = 100,
     ) -> Response:
-        """Return the agent's schedules."""
+        """Return the agent's schedules. 404 if there is no schedule `after` among them."""
         ref = agent_of(request, agent)
         return await self._page(
             ScheduleFilter(tenant_of(request), ref, status, None if after is None else ScheduleId(after), limit)

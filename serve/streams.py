@@ -6,12 +6,14 @@ They have a limit of their own, so that they never take the places of other trig
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
+from owlclaw_ray.domain.principal import LOCAL, Principal
 from owlclaw_ray.store.followers import RunFollower
-from serve.errors import TooManyStreamsError
+from serve.errors import StreamShareError, TooManyStreamsError
 
 STREAMS = 10_000
 _OPENED_AT_ONCE = 64
@@ -20,23 +22,41 @@ _TICKS = 256
 
 
 class OpenRequestLimit:
-    """How many requests may stay open, and how many are."""
+    """How many requests may stay open, and how many are: half of all for one key or person, three quarters for one tenant, so that nobody
+    leaves nothing to the others. LOCAL, who is there while nobody needs a key, shares with nobody.
+    """
 
     def __init__(self, most: int) -> None:
         self._most, self._taken = most, 0
+        self._of_key, self._of_tenant = max(1, most // 2), max(1, most * 3 // 4)
+        self._held = Counter[tuple[str, ...]]()
         self.opening = asyncio.Semaphore(_OPENED_AT_ONCE)
         """Held while a stream is opened, so that a burst of them does not block other requests."""
 
     @contextmanager
-    def one(self) -> Iterator[None]:
-        """Hold a place during the block; raises TooManyStreamsError if none is free."""
+    def one(self, principal: Principal) -> Iterator[None]:
+        """Hold a place for somebody during the block; raises TooManyStreamsError if none is free, StreamShareError if none of theirs."""
         if self._taken >= self._most:
             raise TooManyStreamsError(self._most)
+        tenant: tuple[str, ...] = (principal.tenant,)
+        shares = (
+            {}
+            if principal is LOCAL
+            else {tenant: self._of_tenant, (*tenant, principal.kind.value, principal.id): self._of_key}
+        )
+        for who, most in shares.items():
+            if self._held[who] >= most:
+                raise StreamShareError("tenant" if who == tenant else "key", most)
         self._taken += 1
+        self._held.update(shares.keys())
         try:
             yield
         finally:
             self._taken -= 1
+            for who in shares:
+                self._held[who] -= 1
+                if not self._held[who]:
+                    del self._held[who]
 
 
 class KeepAliveTimer:

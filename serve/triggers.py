@@ -139,7 +139,7 @@ class TriggerRoutes(Resource):
         hashed = "" if key is None else body_hash(agent, trigger, admission)
         if principal.quota is not None:
             admission = replace(admission, quota=principal.quota)
-        with nullcontext() if wait is None else self._places.one():
+        with nullcontext() if wait is None else self._places.one(principal):
             accepted = await self._runtime.submit(agent, trigger, admission, idempotency_key=key, body_hash=hashed)
             body_handled(request.scope)
             run = None

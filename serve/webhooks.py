@@ -33,6 +33,7 @@ class WebhookRoutes(Resource):
     @operation("GET /v1/webhooks", "webhooks:read", "Webhook sources", {200: answer("Sources", wire.WebhookSources)})
     async def list_webhook_sources(self, request: Request) -> Response:
         """Return the sources of the tenant, without their secrets."""
+        principal_of(request).require_all_agents()
         found = self._runtime.inbox.sources(tenant_of(request))
         return json_response({"sources": [source_body(each) for each in found]})
 
@@ -58,8 +59,9 @@ class WebhookRoutes(Resource):
         duplicate, or the source's `when` ignores it. 401: its signature is wrong or too old. 422: its signature is right, but it cannot
         be mapped to a trigger. Every delivery, including refused and unmapped ones, is at /v1/deliveries.
         """
-        headers, body = dict(request.headers), await request.body()
-        stored = await self._runtime.inbox.receive(source, headers, body)
+        headers = dict(request.headers)
+        await self._runtime.inbox.expect(source, headers)
+        stored = await self._runtime.inbox.receive(source, headers, await request.body())
         return _receipt(stored)
 
     @operation(

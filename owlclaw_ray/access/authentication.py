@@ -32,6 +32,11 @@ from owlclaw_ray.store.queries import IsAccessControlled, KeyById, TenantById
 
 FRESH_SECONDS = 3.0
 """For how long the answer about a key is used. A key that is revoked is refused everywhere within 5 seconds."""
+UNVOUCHED_SECONDS = 60.0
+"""After so long without an answer about it from the store or the issuer, what is open by a key, token or session ends."""
+_LOOK_SECONDS = 1.0
+_KEYS_AT_ONCE, _TOKENS_AT_ONCE = 16, 500
+"""How many are looked up at the same time: keys ask the store each, tokens of an issuer wait for one answer of it."""
 _USE_NOTED = timedelta(minutes=1)
 _REMEMBERED = 10_000
 _NO_KEY = "this server needs a key: send the header Authorization: Bearer owl_…"
@@ -83,6 +88,8 @@ class Authenticator:
         self._opening: asyncio.Task[bool] | None = None
         self._told: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._watched: dict[Credential | None, set[asyncio.Event]] = {}
+        self._vouched: dict[Credential | None, float] = {}
+        """When it was last known that what is watched is good."""
         self._watching: asyncio.Task[None] | None = None
         self._behind: set[asyncio.Task[Any]] = set()
 
@@ -129,6 +136,7 @@ class Authenticator:
         """Look the key up again and again during the block; the event is set when it is refused."""
         refused = asyncio.Event()
         self._watched.setdefault(key, set()).add(refused)
+        self._vouched.setdefault(key, self._clock.monotonic())
         if self._watching is None:
             self._watching = asyncio.create_task(self._watch(), name="watch-keys")
         try:
@@ -137,22 +145,51 @@ class Authenticator:
             events = self._watched[key]
             events.discard(refused)
             if not events:
-                del self._watched[key]
+                del self._watched[key], self._vouched[key]
             if not self._watched and self._watching is not None:
                 self._watching.cancel()
                 self._watching = None
 
     async def _watch(self) -> None:
+        """Look keys up, and beside them what issuers have to say: one that hangs delays no key."""
+        await asyncio.gather(
+            self._watch_those(_KEYS_AT_ONCE, ours=True), self._watch_those(_TOKENS_AT_ONCE, ours=False)
+        )
+
+    async def _watch_those(self, at_once: int, *, ours: bool) -> None:
+        places = asyncio.Semaphore(at_once)
+
+        async def look(key: Credential | None) -> None:
+            async with places:
+                await self._look_again(key)
+
         while True:
             await self._clock.sleep(FRESH_SECONDS / 2)
-            for key, events in [*self._watched.items()]:
-                try:
-                    await self.principal_of(key)
-                except UnauthenticatedError:
-                    for event in events:
-                        event.set()
-                except OwlClawError as error:
-                    logger.warning("a key in use could not be looked up: %s", error)
+            keys = [
+                key for key in self._watched if ours is (key is None or (isinstance(key, str) and not is_token(key)))
+            ]
+            await asyncio.gather(*map(look, keys))
+
+    async def _look_again(self, key: Credential | None) -> None:
+        """Tell those who watch the key if it is refused, or if nobody has known for too long."""
+        asked_at = self._clock.monotonic()
+        try:
+            async with deadline(self._clock, _LOOK_SECONDS):
+                await self.principal_of(key)
+        except UnauthenticatedError:
+            self._end(key)
+        except Exception as error:  # whatever it is, the others are still to be watched
+            known = isinstance(error, OwlClawError | TimeoutError)
+            logger.warning("a key in use could not be looked up: %s", error or "no answer", exc_info=not known)
+            if self._clock.monotonic() - self._vouched.get(key, asked_at) >= UNVOUCHED_SECONDS:
+                self._end(key)
+        else:
+            if key in self._vouched:
+                self._vouched[key] = asked_at
+
+    def _end(self, key: Credential | None) -> None:
+        for event in self._watched.get(key, ()):
+            event.set()
 
     async def _is_open(self) -> bool:
         """Return whether no key and no tenant was ever made. Once one was, this is never asked again."""

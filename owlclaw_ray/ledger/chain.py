@@ -192,32 +192,46 @@ class ChainVerifier:
         return ChainBreak(self._head.tenant, self._head.writer, position, problem, kind, record_id)
 
 
-def verify(records: Iterable[ChainedRecord], end: ChainHead, noted: Sequence[NotedHead] = ()) -> tuple[ChainBreak, ...]:
-    """Return where one chain does not hold, from its records in the order of their positions and its recorded end.
+class ChainCheck:
+    """Says where one chain does not hold, from its records in the order of their positions, some at a time, and its recorded end.
 
     `noted` are ends that the chain had earlier: of those that it does not agree with, the first is reported.
     """
-    verifier = ChainVerifier(end.tenant, end.writer)
-    hashes = dict[int, str]()
-    wanted = {head.position for head in noted}
-    for record in records:
-        if record.position in wanted:
-            hashes[record.position] = record.hash
-        verifier.follow(record)
-    breaks = verifier.finish(end)
-    first_break = min((each.position for each in breaks), default=end.position + 1)
-    for head in sorted(noted, key=lambda each: each.position):
-        if head.position > end.position:
-            gap = range(end.position + 1, head.position + 1)
-            said = f"{_gap(gap)}: the chain ended in record {head.position} at {head.at.isoformat()}"
-            return (*breaks, ChainBreak(end.tenant, end.writer, gap.start, said, BreakKind.REMOVED))
-        if head.position < first_break and hashes.get(head.position) != head.hash:
-            said = (
-                f"record {head.position} had another hash at {head.at.isoformat()}: the records up to it were rewritten"
-            )
-            broken = ChainBreak(end.tenant, end.writer, head.position, said, BreakKind.CHANGED)
-            return tuple(sorted((*breaks, broken), key=lambda each: each.position))
-    return tuple(breaks)
+
+    def __init__(self, tenant: TenantId, writer: str, noted: Sequence[NotedHead] = ()) -> None:
+        self._verifier = ChainVerifier(tenant, writer)
+        self._noted = sorted(noted, key=lambda each: each.position)
+        self._wanted = {head.position for head in noted}
+        self._hashes = dict[int, str]()
+
+    def follow(self, records: Iterable[ChainedRecord]) -> None:
+        """Take the next records."""
+        for record in records:
+            if record.position in self._wanted:
+                self._hashes[record.position] = record.hash
+            self._verifier.follow(record)
+
+    def finish(self, end: ChainHead) -> tuple[ChainBreak, ...]:
+        """Return all breaks of what was followed."""
+        breaks = self._verifier.finish(end)
+        first_break = min((each.position for each in breaks), default=end.position + 1)
+        for head in self._noted:
+            if head.position > end.position:
+                gap = range(end.position + 1, head.position + 1)
+                said = f"{_gap(gap)}: the chain ended in record {head.position} at {head.at.isoformat()}"
+                return (*breaks, ChainBreak(end.tenant, end.writer, gap.start, said, BreakKind.REMOVED))
+            if head.position < first_break and self._hashes.get(head.position) != head.hash:
+                said = f"record {head.position} had another hash at {head.at.isoformat()}: the records up to it were rewritten"
+                broken = ChainBreak(end.tenant, end.writer, head.position, said, BreakKind.CHANGED)
+                return tuple(sorted((*breaks, broken), key=lambda each: each.position))
+        return tuple(breaks)
+
+
+def verify(records: Iterable[ChainedRecord], end: ChainHead, noted: Sequence[NotedHead] = ()) -> tuple[ChainBreak, ...]:
+    """Return where one chain does not hold, see ChainCheck."""
+    check = ChainCheck(end.tenant, end.writer, noted)
+    check.follow(records)
+    return check.finish(end)
 
 
 def _without(gap: range, taken: set[int]) -> Iterator[range]:

@@ -23,6 +23,7 @@ import orjson
 from msgspec import Struct
 from typing_extensions import override
 
+from owlclaw_ray.domain.access_key import KEY_PATTERN, PREFIX
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.ids import TenantId
 
@@ -112,7 +113,7 @@ _QUOTE = re.compile(r"""\\*["']""")
 _HINTS = (
     r"p(?:ass|wd|plx-|csk_|at(?![a-z])|m_|ypi-|odman)|c(?:url|io[a-z0-9]{30}|ookie|redential|ker\b|onn(?:ection)?[_-]?str)|m(?:ysql|ariadb)|s(?:ig=|ignature=|ec(?:ret|_)"
     r'|k[-_]|g\.|hp[acs])|t(?:oken(?!s")|n_[a-z0-9]{20}|cp\()|key|a(?:uth(?!or(?!i))|kia|sia|iza|29\.|tatt3)|bearer|://|r(?:k[-_]|8_|ubygems_)|x(?:ox|app-|ai-)'
-    r"|g(?:h[pousr]_|ithub_pat_|l(?:pat-|dt-|rt-|sa_))|h(?:f_|v[sbr]\.)|l(?:in_(?:api|oauth)_|sv2_)|do[por]_v1_|eyj|\\u|密|口令|令牌|秘钥"
+    r"|g(?:h[pousr]_|ithub_pat_|l(?:pat-|dt-|rt-|sa_))|h(?:f_|v[sbr]\.)|l(?:in_(?:api|oauth)_|sv2_)|do[por]_v1_|eyj|owl_|\\u|密|口令|令牌|秘钥"
 )
 """Without a match of this in its JSON, in lower case, a record has no secret but named ones. (JSON inside a text may spell
 anything with `\\u`; counts of `tokens` are in too many records.) Each alternative begins with a letter of its own, which is what
@@ -223,6 +224,7 @@ _FORMS = (
     _form("password", "://", r"""://[^\s/?#:@"'<>\\]{0,256}:(?P<secret>[^\s/?#"'<>\\]+)@"""),
     _assignment("", r"""\\*["']?\s*(?:=>|[:=\uff1a])\s*"""),
     _assignment(r"--[\w-]{0,64}?", r"\s+"),
+    _form("api_key", PREFIX, rf"(?<![A-Za-z0-9]){KEY_PATTERN}"),
     _form("api_key", "sk-", r"(?<![A-Za-z0-9])sk-[A-Za-z0-9_-]{16,}"),
     _form("api_key", "[sr]k_", r"(?<![A-Za-z0-9])[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
     _form("api_key", "akia|asia", r"(?:AKIA|ASIA)[A-Z0-9]{16,}"),

@@ -40,6 +40,7 @@ from owlclaw_ray.errors import (
     ToolArgumentsError,
     UnknownAgentError,
     UserError,
+    VerificationBusyError,
 )
 from owlclaw_ray.ids import AgentId, ApprovalId, ArtifactId, IdSource, RunId, ScheduleId, TenantId
 from owlclaw_ray.kernel.clock import Clock
@@ -63,6 +64,7 @@ from owlclaw_ray.store.commands import (
     RunAccepted,
 )
 from owlclaw_ray.store.followers import FollowerRegistry, RunFollower
+from owlclaw_ray.store.ledger_reading import ledger_breaks, ledger_records
 from owlclaw_ray.store.queries import (
     AgentByRef,
     AgentPage,
@@ -72,7 +74,6 @@ from owlclaw_ray.store.queries import (
     ApprovalFilter,
     BudgetUses,
     JournalTail,
-    LedgerBreaks,
     LedgerChain,
     LedgerChains,
     LedgerFilter,
@@ -163,7 +164,7 @@ async def verified_ledger(store: QueryStore, tenant: TenantId, noted: NotedHeads
     """Verify all chains of the tenant, and compare them with its heads that were recorded outside the store."""
     heads = [head for head in noted.heads if head.tenant == tenant]
     chains = await store.read(LedgerChains(tenant))
-    breaks = await store.read(LedgerBreaks(tenant, heads))
+    breaks = await ledger_breaks(store, tenant, heads)
     missing = await store.read(MissingLedgerGuards())
     return LedgerVerification(tuple(chains), tuple(breaks), len(heads), noted.problems, tuple(missing))
 
@@ -206,6 +207,8 @@ class Runtime:
     ) -> None:
         self._cluster_of, self._mark_nodes = cluster_of, mark_nodes
         self._ring, self._noted_heads, self._keep_score = ring, noted_heads, keep_score
+        self._verified: set[TenantId] = set()
+        """Whose ledgers are being verified."""
         self._store, self._following, self._dispatcher = store, following, dispatcher
         self._definitions, self._health_of = definitions, health_of
         self._artifacts, self._clock, self._mcp, self._metrics = artifacts, clock, mcp, metrics
@@ -339,6 +342,7 @@ class Runtime:
 
     async def cancel(self, tenant: TenantId, run_id: RunId) -> Run:
         """Ask for the end of a run and return it as it stands; a final run stays as it is. Raises NotFoundError."""
+        await self.run(tenant, run_id)  # a foreign run is looked for by nobody else
         outcome = (await self._store.apply([CancelRun(tenant, run_id, self._clock.now())]))[0]
         if not isinstance(outcome, CancelOutcome):
             raise StoreUnavailableError(f"the cancellation was not stored: {outcome}")
@@ -484,16 +488,25 @@ class Runtime:
 
     async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
         """Return the ledger records that match, oldest first."""
-        return await self._store.read(where)
+        return await ledger_records(self._store, where)
 
     async def ledger_chains(self, tenant: TenantId) -> Sequence[LedgerChain]:
         """Return the recorded ends of the tenant's chains, by writer."""
         return await self._store.read(LedgerChains(tenant))
 
     async def verify_ledger(self, tenant: TenantId, since: Sequence[NotedHead] = ()) -> LedgerVerification:
-        """Verify all chains of the tenant, record by record, against the heads that the runtime recorded, and `since`."""
-        noted = await asyncio.to_thread(self._noted_heads)
-        return await verified_ledger(self._store, tenant, NotedHeads((*noted.heads, *since), noted.problems))
+        """Verify all chains of the tenant, record by record, against the heads that the runtime recorded, and `since`.
+
+        Raises VerificationBusyError while this process verifies them already.
+        """
+        if tenant in self._verified:
+            raise VerificationBusyError(tenant)
+        self._verified.add(tenant)
+        try:
+            noted = await asyncio.to_thread(self._noted_heads)
+            return await verified_ledger(self._store, tenant, NotedHeads((*noted.heads, *since), noted.problems))
+        finally:
+            self._verified.discard(tenant)
 
     async def ring(self, tenant: TenantId, schedule_id: ScheduleId) -> Alarm:
         """Fire the tenant's schedule if it is due, as Bell.ring does; return when to ring for it again: never, if the tenant has none.

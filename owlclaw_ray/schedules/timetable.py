@@ -218,11 +218,17 @@ class Timetable:
                 raise StoreUnavailableError(f"the schedule was not stored: {other}")
 
     async def schedules(self, where: ScheduleFilter) -> Sequence[Schedule]:
-        """Return the schedules that match; raises UnknownAgentError."""
+        """Return the schedules that match; raises UnknownAgentError, and NotFoundError for a place to go on after that is none of theirs:
+        it is unknown, another tenant's or another agent's.
+        """
         if where.agent is not None:
             names = await self._definitions.names(where.agent.tenant)
             if where.agent.definition not in names:
                 raise UnknownAgentError(where.agent.agent_id, names)
+        if where.after is not None:
+            last = await self.schedule(where.tenant, where.after)
+            if where.agent not in {None, last.agent}:
+                raise NotFoundError("schedule", where.after)
         return await self._store.read(where)
 
     async def schedule(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule:

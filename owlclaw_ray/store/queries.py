@@ -37,6 +37,8 @@ from owlclaw_ray.ledger.chain import ChainHead
 from owlclaw_ray.store.commands import ClusterNode, RunEnded
 
 T_co = TypeVar("T_co", covariant=True)
+STRETCH = 250
+"""Records that one query about a whole ledger reads, so that others have their turn between two of them."""
 
 
 class Query(Struct, Generic[T_co], frozen=True):
@@ -292,7 +294,7 @@ class ScheduleFilter(Query[Sequence[Schedule]], frozen=True):
     agent: AgentRef | None = None
     status: ScheduleStatus | None = None
     after: ScheduleId | None = None
-    """Where to go on: the last one of the page before."""
+    """Where to go on: the last one of the page before. None is found after one that the tenant, or the agent, does not have."""
     limit: int = 1_000
 
 
@@ -487,6 +489,48 @@ class LedgerBreaks(Query[Sequence[ChainBreak]], frozen=True):
 
     tenant: TenantId
     noted: Sequence[NotedHead] = ()
+
+
+class LedgerStretch(Struct, frozen=True):
+    """What was found in a part of the ledger."""
+
+    records: Sequence[ChainedRecord]
+    following: LedgerPlace | None
+    """Where to go on; None: there is nothing behind it."""
+
+
+class NextLedgerStretch(Query[LedgerStretch], frozen=True):
+    """Those of the next STRETCH records, of those that match but for their tool, that match in that, too. It is `where.after` that is
+    followed, and `where.limit` that is not exceeded.
+    """
+
+    where: LedgerFilter
+
+    @property
+    def tenant(self) -> TenantId:
+        """Whose ledger it is."""
+        return self.where.tenant
+
+
+class LedgerWriters(Query[Sequence[str]], frozen=True):
+    """Whose chains of the tenant have a record or a recorded end, in order."""
+
+    tenant: TenantId
+
+
+class ChainPage(Struct, frozen=True):
+    """Some records of a chain, and its recorded end at the same moment."""
+
+    records: Sequence[ChainedRecord]
+    head: ChainHead
+
+
+class NextChainPage(Query[ChainPage], frozen=True):
+    """The first STRETCH records of the chain with a position over `after`."""
+
+    tenant: TenantId
+    writer: str
+    after: int = -1
 
 
 class MissingLedgerGuards(Query[Sequence[str]], frozen=True):

@@ -46,7 +46,7 @@ from owlclaw_ray.webhooks.mapping import (
     read_body,
     text_of,
 )
-from owlclaw_ray.webhooks.signature import refusal, signed_content
+from owlclaw_ray.webhooks.signature import refusal, signed_content, unsigned
 from owlclaw_ray.webhooks.source_secrets import SourceSecrets
 
 LARGEST_EVENT = 64 * 1024
@@ -80,6 +80,16 @@ class WebhookInbox:
     def sources(self, tenant: TenantId) -> Sequence[WebhookSource]:
         """Return who may send to the tenant, by name. Their secrets are for nobody to see."""
         return [self._sources[name] for name in sorted(self._sources) if self._sources[name].tenant == tenant]
+
+    async def expect(self, source: str, headers: Mapping[str, str]) -> None:
+        """Raise what `receive` would raise, whatever the body, for a source that is not known or that has not signed: nobody needs to
+        read more of it. Raises NotFoundError, WebhookRefusedError, StoreUnavailableError.
+        """
+        known = self._source(source)
+        why = unsigned(known, headers)
+        if why:
+            await self._refuse(known.tenant, source, why, self._clock.now())
+            raise WebhookRefusedError(source, why)
 
     async def receive(self, source: str, headers: Mapping[str, str], body: bytes) -> DeliveryStored:
         """Store what came in, with the run that it triggers in the source's tenant, and wake the agent. When this returns, it cannot be

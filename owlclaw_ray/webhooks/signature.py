@@ -13,15 +13,21 @@ from owlclaw_ray.domain.webhook import SIGNED_PART, SignatureForm, WebhookSource
 _TIMESTAMP = re.compile(r"[0-9]{1,15}")
 
 
+def unsigned(source: WebhookSource, headers: Mapping[str, str]) -> str:
+    """Return why a webhook is refused whose signature is not there at all, nothing if it is."""
+    header = source.signature.header
+    return "" if header.lower() in headers else f"the header {header} is missing"
+
+
 def refusal(source: WebhookSource, headers: Mapping[str, str], body: bytes, now: datetime) -> str:
     """Return why a webhook is refused, or nothing if its source signed it. `headers` have lower-case names.
 
     All digests are compared with all secrets, in constant time.
     """
-    form = source.signature
-    given = headers.get(form.header.lower())
-    if given is None:
-        return f"the header {form.header} is missing"
+    form, why = source.signature, unsigned(source, headers)
+    if why:
+        return why
+    given = headers[form.header.lower()]
     digests, timestamp = tuple(_digests(form, given)), _timestamp(form, headers)
     signed = signed_content(form, headers, body)
     why = ""

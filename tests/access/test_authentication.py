@@ -279,6 +279,49 @@ async def test_who_watches_a_key_hears_when_it_is_refused(gate):
     assert gate.clock.sleepers == 0
 
 
+class Tokens:
+    """Tokens of an issuer that does not answer."""
+
+    def __init__(self, error=None):
+        self.error = error
+
+    async def verified(self, token, terms=None):
+        if self.error is not None:
+            raise self.error
+        await asyncio.Event().wait()
+
+
+TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln"
+
+
+async def test_an_issuer_that_hangs_delays_no_key_and_its_streams_end_when_nobody_knows_for_a_minute(gate):
+    gate.authenticator = Authenticator(gate.store, gate.clock, gate.ids, Tokens())
+    issued = await gate.keys.create(LOCAL, CI)
+    watching = gate.authenticator.watching
+    with watching(TOKEN) as token, watching(issued.text) as key, watching(f"{TOKEN}x") as other:
+        await gate.clock.advance(WITHIN)
+        await gate.keys.revoke(LOCAL, issued.key.key_id)
+        await gate.clock.advance(WITHIN)
+        assert (key.is_set(), token.is_set(), other.is_set()) == (True, False, False)
+
+        for _ in range(13):
+            await gate.clock.advance(WITHIN)
+        assert (token.is_set(), other.is_set()) == (True, True)
+    await gate.clock.settle()
+    assert gate.clock.sleepers == 0
+
+
+async def test_an_error_that_nobody_expects_ends_no_watching_and_is_in_the_log(gate, caplog):
+    gate.authenticator = Authenticator(gate.store, gate.clock, gate.ids, Tokens(ZeroDivisionError("odd")))
+    issued = await gate.keys.create(LOCAL, CI)
+    with gate.authenticator.watching(TOKEN), gate.authenticator.watching(issued.text) as key:
+        await gate.clock.advance(WITHIN)
+        assert "odd" in caplog.text
+        await gate.keys.revoke(LOCAL, issued.key.key_id)
+        await gate.clock.advance(WITHIN)
+        assert key.is_set()
+
+
 async def test_keys_that_nobody_has_do_not_fill_the_memory(gate, monkeypatch):
     monkeypatch.setattr("owlclaw_ray.access.authentication._REMEMBERED", 3)
     issued = await gate.keys.create(LOCAL, KeyRequest("ci", ("viewer",)))

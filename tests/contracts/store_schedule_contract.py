@@ -353,7 +353,9 @@ class ScheduleContract:
         assert await named(ScheduleFilter(AGENT.tenant)) == ["sch_0", "sch_1", "sch_2", "sch_x"]
         assert await named(replace(ALL, limit=2)) == ["sch_0", "sch_1"]
         assert await named(replace(ALL, after=ScheduleId("sch_1"))) == ["sch_2"]
-        assert await named(replace(ALL, after=ScheduleId("unknown"))) == []
+        for elsewhere in ("unknown", "sch_x", "sch_y"):
+            assert await named(replace(ALL, after=ScheduleId(elsewhere))) == []
+        assert await named(ScheduleFilter(AGENT.tenant, after=ScheduleId("sch_y"))) == []
         assert await named(replace(ALL, status=ScheduleStatus.PAUSED)) == ["sch_1"]
         assert await store.read(ScheduleById(AGENT.tenant, ScheduleId("sch_x"))) == schedule("sch_x", OTHER)
         assert await store.read(ScheduleById(AGENT.tenant, ScheduleId("sch_y"))) is None

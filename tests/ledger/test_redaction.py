@@ -368,6 +368,7 @@ SLACK = "https://hooks.slack.com/services/T0OWL/B0OWL/abcdefOWL"
         ("hvs." + "CAESI" + "a1B_" * 20, "a1B_"),
         ("hvb." + "AAAAA" + "a1B_" * 30, "a1B_"),
         ("lin_api_" + "a1B2" * 10, "a1B2"),
+        ("the worker uses owl_0a1B2c3D_" + "a1B2" * 10 + "x9Y_a1b2C3 now", "a1B2"),
         ("dop_v1_" + "0a1b" * 16, "0a1b"),
         *(
             (prefix + "0a1b" * 8, "0a1b0a1b")
@@ -513,6 +514,7 @@ REPEATED = [
         "cioa",
         "xai-a",
         "lsv2_pt_",
+        "owl_aaaaaaaa_",
         "ATATT3",
         "maker.ifttt.com/trigger/a",
         "/hooks/a",

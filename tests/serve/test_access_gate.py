@@ -510,3 +510,16 @@ async def test_a_key_with_a_quota_starts_runs_under_it_and_changes_no_keys_but_i
     assert [each.status_code for each in refused] == [403] * 4
     assert "starts_a_minute" in refused[0].text
     assert rotated.json()["about"]["starts_a_minute"] == 7
+
+
+async def test_a_page_of_agents_leads_on_by_those_that_a_key_is_for_alone(http, runtime):
+    narrow = bearer(await issued(runtime, "agents:read", "webhooks:read", agents=("agent:patient", "agent:assistant")))
+
+    first = (await http.get("/v1/agents?limit=1", headers=narrow)).json()
+    second = (await http.get("/v1/agents?limit=1&after=assistant", headers=narrow)).json()
+
+    assert ([each["agent"] for each in first["agents"]], first["next_after"]) == (["assistant"], "assistant")
+    assert ([each["agent"] for each in second["agents"]], second["next_after"]) == (["patient"], None)
+    other = bearer(await issued(runtime, "agents:read", agents=("agent:patient",)))
+    assert (await http.get("/v1/agents?limit=1", headers=other)).json()["next_after"] is None
+    assert (await http.get("/v1/webhooks", headers=narrow)).status_code == 403

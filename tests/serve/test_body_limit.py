@@ -11,9 +11,12 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from owlclaw_ray.domain.json import LARGE
+from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.errors import OwlClawError
 from serve import body_limit
+from serve.access_gate import ANYBODY
 from serve.body_limit import BodyLimit, body_handled
+from serve.parameters import PRINCIPAL
 from serve.problems import problem_of
 
 LIMIT = 1_000_000
@@ -38,11 +41,12 @@ class Handler:
 class Sent:
     """A request as a server gives it to the application."""
 
-    def __init__(self, app, *parts, length=None, query=b"", endless=False):
+    def __init__(self, app, *parts, length=None, query=b"", endless=False, principal=LOCAL):
         self.messages, self.asked = [], 0
         self.parts, self.endless = list(parts), endless
         headers = [] if length is None else [(b"content-length", str(length).encode())]
         scope = {"type": "http", "method": "POST", "path": "/", "query_string": query, "headers": headers}
+        scope[PRINCIPAL] = principal
         self.task = asyncio.ensure_future(app(scope, self.receive, self.send))
 
     async def receive(self):
@@ -105,6 +109,20 @@ async def test_where_large_bodies_take_all_that_they_may_a_further_one_is_refuse
     again = large(app)
     await again.task
     assert again.status == 200
+
+
+async def test_bodies_that_anybody_may_send_take_no_room_from_those_with_a_key(app, handler):
+    public = [large(app, principal=ANYBODY)]
+    await until(lambda: len(handler.read) == 1)
+    refused = large(app, principal=ANYBODY)
+    await refused.task
+    known = [large(app), large(app)]
+    await until(lambda: len(handler.read) == 3)
+
+    assert (refused.status, refused.asked) == (503, 0)
+    handler.gate.set()
+    await asyncio.gather(*(each.task for each in [*public, *known]))
+    assert [each.status for each in [*public, *known]] == [200, 200, 200]
 
 
 async def test_a_body_without_a_length_counts_as_it_arrives(app, handler):

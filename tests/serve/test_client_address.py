@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serve.client_address import ForwardedHeaders
+from serve.client_address import ForwardedHeaders, PublicScheme
 from serve.origin_check import FOREIGN
 
 PEER = "203.0.113.9"
@@ -98,3 +98,25 @@ async def test_without_our_haproxy_in_front_nothing_is_believed_and_nobody_behin
     ]
 
     assert await seen(said, None) == ("127.0.0.1", "http", [])
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "scheme"),
+    [
+        ("https://agents.example.com", "Agents.example.com", "https"),
+        ("https://agents.example.com:8443", "agents.example.com:8443", "https"),
+        ("https://agents.example.com", "127.0.0.1:8700", "http"),
+        ("http://agents.example.com", "agents.example.com", "http"),
+        ("", "agents.example.com", "http"),
+    ],
+)
+async def test_who_calls_the_server_by_its_public_name_came_by_the_public_scheme(url, host, scheme):
+    seen = []
+
+    async def app(scope, receive, send):
+        seen.append(scope["scheme"])
+
+    scope = {"type": "http", "scheme": "http", "headers": [(b"host", host.encode())]}
+    await PublicScheme(app, url)(scope, None, None)
+
+    assert seen == [scheme]

@@ -151,12 +151,29 @@ async def test_a_long_header_that_no_proxy_has_refused_does_no_harm(server):
     assert refused(response)
 
 
+@pytest.mark.parametrize(("source", "status"), [("nobody", 404), ("github", 401)])
+async def test_of_a_webhook_without_a_source_or_a_signature_no_body_is_read(runtime, source, status):
+    api = build_api(runtime, clock=SystemClock(), body_limit_bytes=BODY_LIMIT)
+    sent, asked = [], []
+
+    async def receive():
+        asked.append("body")
+        return {"type": "http.request", "body": b"{", "more_body": True}
+
+    async def send(message):
+        sent.append(message)
+
+    await api(posted(f"/v1/webhooks/{source}", (b"content-length", b"5000")), receive, send)
+
+    assert (sent[0]["status"], asked) == (status, [])
+
+
 @pytest.mark.parametrize("path", [TRIGGERS, "/v1/triggers:batch", "/v1/webhooks/github"])
 async def test_a_body_that_never_ends_is_cut_off_after_a_time(runtime, path):
     api = build_api(runtime, clock=SystemClock(), body_limit_bytes=BODY_LIMIT, body_timeout_seconds=0.05)
     sent = []
     pieces = iter([{"type": "http.request", "body": b'{"payload": "', "more_body": True}])
-    scope = posted(path, (b"content-length", b"5000"))
+    scope = posted(path, (b"content-length", b"5000"), (b"x-hub-signature-256", b"sha256=00"))
 
     async def receive():
         piece = next(pieces, None)

@@ -24,6 +24,7 @@ from owlclaw_ray.ids import DEFAULT_TENANT, AgentId, CallbackId, DeliveryId, Run
 from owlclaw_ray.ledger.chain import ChainHead, verify
 from owlclaw_ray.store.commands import ClusterNode, RunEnded
 from owlclaw_ray.store.queries import (
+    STRETCH,
     ActiveRunCounts,
     AgentByRef,
     AgentPage,
@@ -36,6 +37,7 @@ from owlclaw_ray.store.queries import (
     ApprovalFilter,
     CallbackById,
     CallbackFilter,
+    ChainPage,
     ChangedRuns,
     ClusterNodes,
     DeliveryById,
@@ -51,8 +53,12 @@ from owlclaw_ray.store.queries import (
     LedgerChains,
     LedgerFilter,
     LedgerPlace,
+    LedgerStretch,
+    LedgerWriters,
     MissingLedgerGuards,
+    NextChainPage,
     NextDueTime,
+    NextLedgerStretch,
     OldCallbacks,
     OldDeliveries,
     PausedHeartbeats,
@@ -471,6 +477,9 @@ def _read_schedules(connection: Connection, where: ScheduleFilter) -> Sequence[S
         found = found.where(schedules.c.status == where.status.value)
     if where.after is not None:
         place = select(*_SCHEDULE_ORDER).where(schedules.c.schedule_id == where.after)
+        place = place.where(_of_tenant(schedules.c.agent, where.tenant))
+        if where.agent is not None:
+            place = place.where(schedules.c.agent == agent_key(where.agent))
         row = connection.execute(place).one_or_none()
         if row is None:
             return []
@@ -637,6 +646,19 @@ def _read_ledger(connection: Connection, where: LedgerFilter) -> Sequence[Chaine
     return found[: where.limit]
 
 
+@reads(NextLedgerStretch)
+def _read_ledger_stretch(connection: Connection, query: NextLedgerStretch) -> LedgerStretch:
+    where = query.where
+    everything = replace(where, tool=None)
+    rows = connection.execute(_ledger_page(everything, STRETCH)).all()
+    found = [
+        record for record in map(record_of, rows) if where.tool is None or record.record.data.get("tool") == where.tool
+    ]
+    if len(found) > where.limit:
+        return LedgerStretch(found[: where.limit], LedgerPlace.of(found[where.limit - 1]))
+    return LedgerStretch(found, LedgerPlace.of(record_of(rows[-1])) if len(rows) == STRETCH else None)
+
+
 def _ledger_page(where: LedgerFilter, size: int) -> Select[Any]:
     found = select(*RECORD_COLUMNS).where(ledger.c.tenant == where.tenant)
     if where.agent is not None:
@@ -677,6 +699,23 @@ def _read_ledger_chains(connection: Connection, query: LedgerChains) -> Sequence
 def _read_heads_of_writer(connection: Connection, query: HeadsOfWriter) -> Sequence[ChainHead]:
     found = select(ledger_heads).where(ledger_heads.c.writer == query.writer).order_by(ledger_heads.c.tenant)
     return [ChainHead(row.tenant, row.writer, row.position, row.hash) for row in connection.execute(found)]
+
+
+@reads(LedgerWriters)
+def _read_ledger_writers(connection: Connection, query: LedgerWriters) -> Sequence[str]:
+    heads = connection.execute(select(ledger_heads.c.writer).where(ledger_heads.c.tenant == query.tenant)).scalars()
+    return sorted({*heads, *_writers(connection, query.tenant)})
+
+
+@reads(NextChainPage)
+def _read_chain_page(connection: Connection, query: NextChainPage) -> ChainPage:
+    found = select(*RECORD_COLUMNS).where(ledger.c.tenant == query.tenant, ledger.c.writer == query.writer)
+    found = found.where(ledger.c.position > query.after).order_by(ledger.c.position).limit(STRETCH)
+    records = [record_of(row) for row in connection.execute(found)]
+    ends = select(ledger_heads).where(ledger_heads.c.tenant == query.tenant, ledger_heads.c.writer == query.writer)
+    end = connection.execute(ends).one_or_none()
+    head = ChainHead(query.tenant, query.writer)
+    return ChainPage(records, head if end is None else replace(head, position=end.position, hash=end.hash))
 
 
 @reads(LedgerBreaks)
