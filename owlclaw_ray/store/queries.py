@@ -44,6 +44,8 @@ class AgentRecord(Struct, frozen=True):
     queued_runs: int
     running_run: RunId | None
     """The run that it has begun, be it that this waits for an approval."""
+    running_status: RunStatus | None = None
+    """Whether that run is running or waiting."""
 
 
 class JournalPosition(Struct, frozen=True):

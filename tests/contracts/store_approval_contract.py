@@ -117,7 +117,7 @@ class ApprovalContract:
         assert await store.read(ApprovalById(TenantId("other"), ApprovalId("apr_a"))) is None
         agent = await store.read(AgentByRef(AGENT))
         assert agent is not None
-        assert (agent.running_run, agent.queued_runs) == ("run_1", 1)
+        assert (agent.running_run, agent.running_status, agent.queued_runs) == ("run_1", RunStatus.WAITING, 1)
 
     async def test_asking_again_changes_nothing_even_after_the_decision(self, store: Store) -> None:
         await waits(store)

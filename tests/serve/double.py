@@ -580,9 +580,10 @@ class MemoryRuntime(Runtime):
         self._known(agent)
         broken = agent.definition == "broken"
         runs = [run for run in self._runs.values() if run.agent == agent]
-        running = next((run.run_id for run in runs if run.status is RunStatus.RUNNING), None)
+        begun = next((run for run in runs if run.status in {RunStatus.RUNNING, RunStatus.WAITING}), None)
+        running, status = (begun.run_id, begun.status) if begun else (None, None)
         state = AgentState(recent_outcomes=self.outcomes, runs=len(runs))
-        record = AgentRecord(agent, 1, None, state, runs[0].created_at, 0, running) if runs else None
+        record = AgentRecord(agent, 1, None, state, runs[0].created_at, 0, running, status) if runs else None
         return AgentView(
             agent, record, "" if broken else "scripted:demo", not broken, "dedicated", (), str(BROKEN) if broken else ""
         )

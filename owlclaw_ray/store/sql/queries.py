@@ -153,7 +153,15 @@ _queued_runs = (
 _running_run = (
     select(func.max(runs.c.run_id)).where(runs.c.agent == agents.c.agent, begun_run).correlate(agents).scalar_subquery()
 )
-_agents = select(agents, _queued_runs.label("queued_runs"), _running_run.label("running_run"))
+_running_status = (
+    select(func.max(runs.c.status)).where(runs.c.agent == agents.c.agent, begun_run).correlate(agents).scalar_subquery()
+)
+_agents = select(
+    agents,
+    _queued_runs.label("queued_runs"),
+    _running_run.label("running_run"),
+    _running_status.label("running_status"),
+)
 
 
 _READERS: dict[type[Query[Any]], Callable[[Connection, Any], Any]] = {}
@@ -738,4 +746,5 @@ def _agent(row: Any) -> AgentRecord:
         from_micros(row.created_at),
         row.queued_runs,
         row.running_run,
+        None if row.running_status is None else RunStatus(row.running_status),
     )
