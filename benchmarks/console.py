@@ -2,16 +2,19 @@
 
 The system is `owlclaw up` on a store that has many runs, and one of 10,000 entries, before it starts. Pages are opened one after
 another; CPU is that of all processes of the system, less what it uses while nobody asks anything. Pages that are open are played by clients
-that ask for what the page's scripts ask for, as often, and follow what they follow (`console_clients`). How soon an entry is seen is taken
-from its `at`, which is before its commit, until it has arrived at a client, and until Chromium has it in its page and has come to
-the next frame; without Chromium and Playwright that figure is missing. The baseline of times is /healthz of the same system.
+that ask for what the page's scripts ask for, as often, and follow what they follow (`console_clients`); meanwhile a run begins every
+second, so that there is something new to show. How soon an entry is seen is taken from its `at`, which is before its commit, until it has
+arrived at a client, and until Chromium has it in its page and has come to the next frame; without Chromium and Playwright that figure is
+missing. The baseline of times is /healthz of the same system.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import shutil
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -121,7 +124,8 @@ def answer(size: Size, say: Say) -> Answer:
             say(f"nobody looks: {100 * background:.1f} % of a core")
             opened = [*_opened(system, amounts, background, say)]
             seen = _seen(system.url, client, amounts.watched, say)
-            kept, shares = _kept_open(system, client, amounts, background, say)
+            with _something_happens(system.url):
+                kept, shares = _kept_open(system, client, amounts, say)
             system.kill()
     details = {"opened": opened, "open": shares, "seen": seen, "idle": asdict(idle)}
     return Answer("console", (*_figures_of_pages(opened), *kept, *_figures_of_events(seen)), details=details)
@@ -229,14 +233,19 @@ def _kinds_of_pages(first_run: str) -> Mapping[str, Sequence[Poll]]:
 
 
 def _kept_open(
-    system: RunningSystem, client: SyncClient, amounts: _Amounts, background: float, say: Say
+    system: RunningSystem, client: SyncClient, amounts: _Amounts, say: Say
 ) -> tuple[Sequence[Figure], Sequence[dict[str, object]]]:
-    """Return what so many open pages cost, of each kind and of several."""
+    """Return what so many open pages cost, of each kind and of several, beside what the system uses while nobody looks."""
     kinds = _kinds_of_pages(str(client.runs(limit=1)["runs"][0]["run_id"]))
     waiting = [each["run_id"] for each in client.runs(status="queued", limit=amounts.pages)["runs"]]
     streams = [f"/console/runs/{run_id}/stream?after=1" for run_id in waiting]
     mix = [[*kinds.values()][at % len(kinds)] for at in range(amounts.pages // 2)]
     figures, shares = [], []
+    meter = Meter(system.tree)
+    time.sleep(amounts.seconds)
+    idle = meter.read()
+    background = sum(idle.cpu_seconds.values()) / idle.wall_seconds
+    say(f"nobody looks, and a run begins every second: {100 * background:.1f} % of a core")
 
     def note(name: str, polls: int, meter: Meter, failed: int = 0) -> None:
         spent = meter.read()
@@ -279,6 +288,27 @@ async def _all_kinds(url: str, pages: Sequence[Sequence[Poll]], streams: Sequenc
         polled = both.create_task(keep_open(url, pages, seconds))
         both.create_task(with_streams_open(url, streams, seconds))
     return polled.result().answered
+
+
+@contextmanager
+def _something_happens(url: str) -> Iterator[None]:
+    """Have a run begin every second, each of another agent, so that what pages show changes."""
+    over = threading.Event()
+
+    def go_on() -> None:
+        with SyncClient(url, timeout=120) as client:
+            for at in itertools.count():
+                if over.wait(1.0):
+                    return
+                client.submit(f"bench:{at % AGENTS}")
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _seen(url: str, client: SyncClient, watched: int, say: Say) -> dict[str, list[float]]:

@@ -194,7 +194,8 @@ class Path:
         rules = self._services.governor.rules(
             run, self._definition, AgentState(), journal.conversation.outcomes, journal
         )
-        visible = self._services.catalog.select(self._services.catalog.names)
+        catalog, tenant = self._services.catalog, run.agent.tenant
+        visible = catalog.select(catalog.names(tenant), tenant)
         gate = PermissionGate(
             run,
             journal,

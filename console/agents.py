@@ -25,7 +25,6 @@ from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.memory import MemoryStats
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule
-from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.domain.usage import Grain, RunBucket, UsageBy
 from owlclaw_ray.errors import DefinitionError, Problem, UnknownAgentError
 from owlclaw_ray.ids import ArtifactId
@@ -70,7 +69,7 @@ class AgentPages(Pages):
 
     place: ClassVar[str] = "agents"
 
-    @page("GET /console/agents", "agents:read", "after", "sort", FRAGMENT, live={"rows": 1.0})
+    @page("GET /console/agents", "agents:read", "after", "sort", FRAGMENT, live={"rows": 2.5})
     async def console_agents(self, request: Request) -> Response:
         """Show a page of all agents."""
         after, sort = request.query_params.get("after", ""), request.query_params.get("sort", "")
@@ -82,7 +81,8 @@ class AgentPages(Pages):
         if sort:
             principal.require("runs:read")
             costs = await self._costs(request, ())
-            agents = await asyncio.gather(*(view_of(self._runtime, ref) for ref in costs if principal.sees(ref)))
+            called = [each.agent_id for each in costs if principal.sees(each)]
+            agents = list(await self._runtime.agents_called(tenant_of(request), called))
         else:
             found = await self._runtime.agents(tenant_of(request), after, PAGE + 1)
             agents = [each for each in found[:PAGE] if principal.sees(each.agent)]
@@ -108,50 +108,65 @@ class AgentPages(Pages):
         found = await self._runtime.run_usage(where)
         return {each.agent: each.counts.cost / NANO for each in found if each.agent is not None}
 
-    @page("GET /console/agents/{agent}", "agents:read", FRAGMENT, live={"live": 1.0})
+    @page("GET /console/agents/{agent}", "agents:read", FRAGMENT, live={"live": 2.5})
     async def console_agent(self, request: Request) -> Response:
-        """Show an agent, with as much of what it has as the principal may see."""
-        principal = principal_of(request)
+        """Show an agent, with as much of what it has as the principal may see. What changes often is a part, which needs only that."""
         ref = agent_of(request, request.path_params["agent"])
-        runs: Sequence[Run] = ()
-        days: Sequence[RunBucket] = ()
-        since, until = last(self._now(), Grain.DAY, _DAYS)
-        if principal.may("runs:read"):
-            runs = await self._runtime.runs(RunFilter(ref.tenant, ref, None, None, _RECENT, payloads=False))
-            days = await self._runtime.run_usage(RunUsage(ref.tenant, since, until, Grain.DAY, agents=(ref,)))
-        schedules: Sequence[Schedule] = ()
-        if principal.may("schedules:read"):
-            schedules = await self._runtime.timetable.schedules(ScheduleFilter(ref.tenant, ref, limit=PAGE))
+        whole = FRAGMENT not in request.query_params
+        runs, stats = await asyncio.gather(self._recent(request, ref), self._stats(request, ref))
         view = await (view_of(self._runtime, ref) if runs else self._runtime.agent(ref))
-        skills: Sequence[Skill] = ()
-        if not view.problem:
+        besides: JsonObject = {}
+        if whole:
             try:
-                skills = await self._runtime.skills(ref)
+                besides = await self._besides(request, view, runs, stats)
             except DefinitionError as error:
                 view = replace(view, problem=str(error))
-        stats = await self._runtime.memory.stats(ref) if principal.may("memories:read") else None
-        whole = FRAGMENT not in request.query_params
-        definition = await self._runtime.definition(ref) if whole and not view.problem else None
+                besides = await self._besides(request, view, runs, stats)
         return await self.shown(
             request,
             "agent.html",
             "live",
             view=view,
-            definition=definition,
-            filled=None if definition is None else await self._next_prompt(definition, view, runs, stats),
-            budgets=() if definition is None else await self._runtime.budgets(ref),
-            artifacts=await self._artifacts(request, ref) if whole else (),
             agent=ref.agent_id,
             record=view.record,
             runs=runs,
-            drawn=[
+            stats=stats,
+            **besides,
+        )
+
+    async def _recent(self, request: Request, ref: AgentRef) -> Sequence[Run]:
+        if not principal_of(request).may("runs:read"):
+            return ()
+        return await self._runtime.runs(RunFilter(ref.tenant, ref, None, None, _RECENT, payloads=False))
+
+    async def _stats(self, request: Request, ref: AgentRef) -> MemoryStats | None:
+        return await self._runtime.memory.stats(ref) if principal_of(request).may("memories:read") else None
+
+    async def _besides(
+        self, request: Request, view: AgentView, runs: Sequence[Run], stats: MemoryStats | None
+    ) -> JsonObject:
+        """Return what the page shows besides its live part; raises DefinitionError if the view does not have that problem yet."""
+        principal, ref = principal_of(request), view.agent
+        days: Sequence[RunBucket] = ()
+        since, until = last(self._now(), Grain.DAY, _DAYS)
+        if principal.may("runs:read"):
+            days = await self._runtime.run_usage(RunUsage(ref.tenant, since, until, Grain.DAY, agents=(ref,)))
+        schedules: Sequence[Schedule] = ()
+        if principal.may("schedules:read"):
+            schedules = await self._runtime.timetable.schedules(ScheduleFilter(ref.tenant, ref, limit=PAGE))
+        definition = None if view.problem else await self._runtime.definition(ref)
+        return {
+            "definition": definition,
+            "filled": None if definition is None else await self._next_prompt(definition, view, runs, stats),
+            "budgets": () if definition is None else await self._runtime.budgets(ref),
+            "artifacts": await self._artifacts(request, ref),
+            "drawn": [
                 runs_chart("Runs by day", days, since, until, Grain.DAY),
                 cost_chart("Cost by day", days, since, until, Grain.DAY),
             ],
-            schedules=schedules,
-            skills=skills,
-            stats=stats,
-        )
+            "schedules": schedules,
+            "skills": () if definition is None else await self._runtime.skills(ref),
+        }
 
     async def _next_prompt(
         self, definition: AgentDefinition, view: AgentView, runs: Sequence[Run], stats: MemoryStats | None

@@ -46,7 +46,7 @@ class ApprovalPages(Pages):
 
     place: ClassVar[str] = "approvals"
 
-    @page("GET /console/approvals", "approvals:read", "status", "agent", FRAGMENT)
+    @page("GET /console/approvals", "approvals:read", "status", "agent", FRAGMENT, live={"live": 2.0}, personal=True)
     async def console_approvals(self, request: Request) -> Response:
         """Show the calls that wait, or those in another state."""
         asked = request.query_params
@@ -93,6 +93,7 @@ class ApprovalPages(Pages):
             response = await self._shown(request, approval, refused)
             response.status_code = _UNPROCESSABLE
             return response
+        self._badge.changed(tenant_of(request))
         return see("/approvals")
 
     async def _decide(self, request: Request, form: SentForm, approval: Approval) -> None:

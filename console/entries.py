@@ -50,8 +50,8 @@ class View(Struct, frozen=True):
     facts: tuple[str, ...] = ()
     links: tuple[tuple[str, str], ...] = ()
     """Paths and what they are called."""
-    raw: str = ""
-    """The entry's data as JSON."""
+    data: JsonObject = {}
+    """What the journal has."""
     asked: bool = False
     """Whether a model was shown something for it."""
 
@@ -92,7 +92,7 @@ def _view(entry: JournalEntry, failed: Sequence[JsonObject]) -> View:
         entry.at,
         fields.pop("shape", "note"),
         title,
-        raw=pretty(dict(entry.data)),
+        data=entry.data,
         asked=entry.kind is EntryKind.MODEL_REPLIED,
         **fields,
     )

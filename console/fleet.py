@@ -11,7 +11,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from console.agents import view_of
+from console.badge import ApprovalBadge
 from console.jinja import Templates
 from console.pages import FRAGMENT, Pages, page, see
 from console.visits import read_form
@@ -21,8 +21,8 @@ from owlclaw_ray.domain.node import ClusterView, NodeCondition, NodeView, nodes_
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import RunId
-from owlclaw_ray.runtime.api import Health
-from owlclaw_ray.store.queries import ApprovalFilter, RunFilter
+from owlclaw_ray.runtime.api import AgentView, Health
+from owlclaw_ray.store.queries import AgentRecord, ApprovalFilter, RunFilter
 from owlclaw_ray.telemetry.metrics.api import MetricFamily
 from serve.numbers import MetricsDelta, Numbers
 from serve.parameters import principal_of, tenant_of
@@ -33,8 +33,8 @@ _WAITING = 50
 _MODELS = 12
 _BREAKERS_OF = 200
 """Agents, the first by name, whose breakers are shown: each breaker is in its agent's state, and nothing lists them all."""
-_FRESH_SECONDS = 9.0
-"""Less than the time after which an open page asks again."""
+_FRESH_SECONDS = 5.0
+"""With the age of what is drawn of it less than the time after which an open page asks again."""
 _State: TypeAlias = tuple[ClusterView, Sequence[MetricFamily], Health]
 _OK = "ok"
 
@@ -101,19 +101,22 @@ class FleetPages(Pages):
 
     place: ClassVar[str] = "fleet"
 
-    def __init__(self, surroundings: Surroundings, templates: Templates) -> None:
-        super().__init__(surroundings, templates)
+    def __init__(self, surroundings: Surroundings, templates: Templates, badge: ApprovalBadge) -> None:
+        super().__init__(surroundings, templates, badge)
         self._asking, self._known_at = asyncio.Lock(), 0.0
         self._known: _State | None = None
 
-    @page("GET /console/fleet", "system:read", FRAGMENT)
+    @page("GET /console/fleet", "system:read", FRAGMENT, live={"live": 4.0})
     async def console_fleet(self, request: Request) -> Response:
         """Show the nodes, as they say, and the numbers of all parts."""
-        view, families, health = await self._state(anew=FRAGMENT not in request.query_params)
-        now = Numbers(families)
         principal = principal_of(request)
-        waits = await self._waits(request, view, health) if principal.may("runs:read") else None
-        breakers = await self._breakers(request) if principal.may("agents:read") else None
+        (view, families, health), agents = await asyncio.gather(
+            self._state(anew=FRAGMENT not in request.query_params),
+            self._runtime.agents(tenant_of(request), "", _BREAKERS_OF),
+        )
+        now = Numbers(families)
+        waits = await self._waits(request, view, health, agents) if principal.may("runs:read") else None
+        breakers = self._breakers(agents) if principal.may("agents:read") else None
         return await self.shown(
             request,
             "fleet.html",
@@ -150,12 +153,19 @@ class FleetPages(Pages):
                 self._known_at = now
             return self._known
 
-    async def _waits(self, request: Request, view: ClusterView, health: Health) -> Sequence[Wait]:
-        """Return what waits of the tenant's runs: those that wait in the middle, then the queues of agents; the newest of both."""
+    async def _waits(
+        self, request: Request, view: ClusterView, health: Health, known: Sequence[AgentView]
+    ) -> Sequence[Wait]:
+        """Return what waits of the tenant's runs: those that wait in the middle, then the queues of agents; the newest of both.
+        Agents that are not among the `known` are asked for.
+        """
         tenant = tenant_of(request)
-        where = RunFilter(tenant, None, RunStatus.WAITING, None, _WAITING, payloads=False)
-        waiting = await self._runtime.runs(where)
-        queued = await self._runtime.runs(RunFilter(tenant, None, RunStatus.QUEUED, None, _WAITING, payloads=False))
+        waiting, queued = await asyncio.gather(
+            *(
+                self._runtime.runs(RunFilter(tenant, None, status, None, _WAITING, payloads=False))
+                for status in (RunStatus.WAITING, RunStatus.QUEUED)
+            )
+        )
         approvals: dict[RunId, str] = {}
         if waiting and principal_of(request).may("approvals:read"):
             pending = ApprovalFilter(tenant, None, None, ApprovalStatus.PENDING, 2 * _WAITING)
@@ -163,10 +173,13 @@ class FleetPages(Pages):
                 approvals[each.request.run_id] = each.request.approval_id
         found = [_waiting(run, approvals.get(run.run_id, "")) for run in waiting]
         first: dict[AgentRef, Run] = {run.agent: run for run in queued}
-        return found + await asyncio.gather(*(self._queue(run, view, health) for run in first.values()))
+        views = {each.agent: each for each in known}
+        others = await self._runtime.agents_called(tenant, [each.agent_id for each in first if each not in views])
+        views |= {each.agent: each for each in others}
+        return [*found, *(self._queue(run, views[agent].record, view, health) for agent, run in first.items())]
 
-    async def _queue(self, run: Run, view: ClusterView, health: Health) -> Wait:
-        record = (await view_of(self._runtime, run.agent)).record
+    @staticmethod
+    def _queue(run: Run, record: AgentRecord | None, view: ClusterView, health: Health) -> Wait:
         number = max(1, record.queued_runs if record else 0)
         if run.waits_for:
             return Wait(run, number, f"the tenant's quota {run.waits_for} is reached")
@@ -178,10 +191,9 @@ class FleetPages(Pages):
             return Wait(run, number, "no node is active")
         return Wait(run, number, "it is about to begin")
 
-    async def _breakers(self, request: Request) -> Sequence[OpenBreaker]:
-        """Return the breakers of the tenant's first agents that are not closed, those that open last in front."""
+    def _breakers(self, agents: Sequence[AgentView]) -> Sequence[OpenBreaker]:
+        """Return the breakers of these agents that are not closed, those that open last in front."""
         now = self._now().timestamp()
-        agents = await self._runtime.agents(tenant_of(request), "", _BREAKERS_OF)
         found = [
             OpenBreaker(
                 view.agent,

@@ -16,16 +16,15 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from console.badge import ApprovalBadge
 from console.jinja import Templates
 from console.live_parts import Audience, LiveParts
 from console.text import bytes_of
 from console.visits import Visit, form_token, new_visitor
-from owlclaw_ray.domain.approval import ApprovalStatus
 from owlclaw_ray.domain.principal import LOCAL, Principal
 from owlclaw_ray.errors import AccessDeniedError, NotFoundError
-from owlclaw_ray.store.queries import ApprovalFilter
 from owlclaw_ray.wire import MAX_ID
-from serve.parameters import principal_of, tenant_of
+from serve.parameters import principal_id_of, principal_of
 from serve.resource import Resource, operation
 from serve.surfaces import Surroundings
 
@@ -33,7 +32,9 @@ PREFIX = "/console"
 FRAGMENT = "fragment"
 """The query parameter that asks for a part of a page."""
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Awaitable[Response]])
-_MOST_PENDING = 100
+_T = TypeVar("_T")
+_AUDIENCE = "owlclaw.audience"
+"""In the ASGI scope: for whom a live part is made."""
 _WORTH_COMPRESSING = 1_000
 """Bytes of a page."""
 _BLUR_BYTES = 100
@@ -69,28 +70,33 @@ FIRST_PLACES = 3
 
 
 def page(
-    route: str, scope: str, *queries: str, live: Mapping[str, float] = MappingProxyType({})
+    route: str, scope: str, *queries: str, live: Mapping[str, float] = MappingProxyType({}), personal: bool = False
 ) -> Callable[[_Endpoint], _Endpoint]:
     """Return what marks a function as the page, or the action, of a route; `queries`: the query parameters that it takes.
 
-    `live`: parts without forms that open pages ask for again and again, and how many seconds old each may be.
+    `live`: parts that open pages ask for again and again, and how many seconds old each may be. All who may see the same get the same,
+    so there is no token in their forms: a live region fills in that of its page. `personal`: they tell who asks from others who may see
+    the same.
     """
     extra = {"parameters": [{"name": name, "in": "query"} for name in queries]}
     mark = operation(route, scope, "", {200: {}}, extra=extra, documented=False)
-    return (lambda endpoint: mark(_shared(endpoint, live))) if live else mark
+    return (lambda endpoint: mark(_shared(endpoint, live, personal=personal))) if live else mark
 
 
-def _shared(endpoint: _Endpoint, live: Mapping[str, float]) -> _Endpoint:
+def _shared(endpoint: _Endpoint, live: Mapping[str, float], *, personal: bool) -> _Endpoint:
     @wraps(endpoint)
     async def answered(self: Pages, request: Request) -> Response:
         seconds = live.get(request.query_params.get(FRAGMENT, ""))
         if seconds is None:
             return await endpoint(self, request)
         address = f"{request.scope['path']}?{request.scope['query_string'].decode('latin-1')}"
-        audience = Audience.of(address, principal_of(request), compressed=_takes_gzip(request))
+        who = principal_id_of(request) if personal else ""
+        audience = Audience.of(address, principal_of(request), compressed=_takes_gzip(request), who=who)
+        request.scope[_AUDIENCE] = audience
         try:
             return await self._live.answer(audience, seconds, partial(endpoint, self, request))
         except AccessDeniedError:
+            del request.scope[_AUDIENCE]
             return await endpoint(self, request)  # a refusal names whom it refuses: each gets their own
 
     return cast("_Endpoint", answered)
@@ -103,46 +109,46 @@ class Pages(Resource):
     place: ClassVar[str] = ""
     """The part of the console that they belong to."""
 
-    def __init__(self, surroundings: Surroundings, templates: Templates) -> None:
+    def __init__(self, surroundings: Surroundings, templates: Templates, badge: ApprovalBadge) -> None:
         super().__init__(surroundings.runtime)
-        self._surroundings, self._templates = surroundings, templates
+        self._surroundings, self._templates, self._badge = surroundings, templates, badge
         self._live = LiveParts(surroundings.clock)
 
     async def shown(self, request: Request, template: str, *parts: str, **context: object) -> Response:
-        """Return a page, or one of these parts of it if the request asks for that."""
-        visit, principal = Visit.of(request.scope), principal_of(request)
+        """Return a page, or one of these parts of it if the request asks for that. A live part knows nothing of who asks but what they may
+        see, and is drawn again only if what it shows is not what it showed before.
+        """
+        principal, part = principal_of(request), request.query_params.get(FRAGMENT)
+        facts: dict[str, object] = {"pending": await self._badge.text(principal), "is_part": part in parts, **context}
+        audience: Audience | None = request.scope.get(_AUDIENCE)
+        if part in parts and audience is not None:
+            known = {"may": principal.may, "token": "", "version": new_visitor(), **facts}
+            return self._live.drawn(
+                audience, facts, lambda: _html(request, self._templates.part(template, part, known))
+            )
+        visit = Visit.of(request.scope)
         secret = visit.session or visit.visitor or new_visitor()
-        known: dict[str, object] = {
+        whole = {
             "principal": principal,
             "signed_in": principal is not LOCAL,
             "may": principal.may,
             "token": form_token(secret),
             "once": new_visitor(),
+            "version": new_visitor(),
             "place": next((each.title for each in PLACES if each.path == self.place), ""),
             "places": places_of(principal),
             "first_places": FIRST_PLACES,
-            "pending": await self._pending(request, principal),
-            **context,
+            **facts,
         }
-        part = request.query_params.get(FRAGMENT)
-        known["is_part"] = part in parts
         if part in parts:
-            return _html(request, self._templates.part(template, part, known))
-        response = _html(request, self._templates.page(template, known))
+            return _html(request, self._templates.part(template, part, whole))
+        response = _html(request, self._templates.page(template, whole))
         if not visit.session and not visit.visitor:
             visit.set(response, "visit", secret)
         return response
 
     def _now(self) -> datetime:
         return self._surroundings.clock.now()
-
-    async def _pending(self, request: Request, principal: Principal) -> str:
-        """Return how many calls wait for a person, for the badge of every page; empty for none, and where nobody may know."""
-        if not principal.may("approvals:read") or principal.patterns:
-            return ""
-        where = ApprovalFilter(tenant_of(request), None, None, ApprovalStatus.PENDING, _MOST_PENDING)
-        found = len(await self._runtime.approvals(where))
-        return f"{_MOST_PENDING - 1}+" if found >= _MOST_PENDING else str(found or "")
 
 
 def _takes_gzip(request: Request) -> bool:
@@ -168,6 +174,11 @@ def _compressed(content: bytes) -> bytes:
     with GzipFile(name, "wb", _LEVEL, packed, mtime=0) as file:
         file.write(content)
     return packed.getvalue()
+
+
+async def known(value: _T) -> _T:
+    """Return the value: what is known already, among what is waited for."""
+    return value
 
 
 def places_of(principal: Principal) -> list[_NavigationPlace]:

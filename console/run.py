@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -12,10 +13,11 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
+from console.badge import ApprovalBadge
 from console.entries import EntryViews
 from console.family import family
 from console.jinja import Templates, query, segment
-from console.pages import FRAGMENT, Pages, page, see
+from console.pages import FRAGMENT, Pages, known, page, see
 from console.runs import again, begun, run_of, seq_of
 from console.text import bytes_of, pretty
 from console.timeline import RunTimeline, Zoom, flame, timeline
@@ -47,8 +49,8 @@ class RunPages(Pages):
 
     place: ClassVar[str] = "runs"
 
-    def __init__(self, surroundings: Surroundings, templates: Templates) -> None:
-        super().__init__(surroundings, templates)
+    def __init__(self, surroundings: Surroundings, templates: Templates, badge: ApprovalBadge) -> None:
+        super().__init__(surroundings, templates, badge)
         self._pulse = KeepAliveTimer(surroundings.keep_alive)
 
     @page("GET /console/runs/{run_id}", "runs:read", "view", "before", "did", "picture", "zoom", FRAGMENT)
@@ -66,6 +68,11 @@ class RunPages(Pages):
         now = self._surroundings.clock.now()
         only_head = request.query_params.get(FRAGMENT) == "head"
         first, last = (entries[0].seq, entries[-1].seq) if entries else (1, 0)
+        definition, of_family, withheld = await asyncio.gather(
+            self._definition(run, found),
+            family(self._runtime, principal, run, entries),
+            withheld_from(self._runtime, principal, run) if entries and before is None and not only_head else known(()),
+        )
         return await self.shown(
             request,
             "run.html",
@@ -84,12 +91,10 @@ class RunPages(Pages):
             zoom=zoom,
             times=_drawn(picture, entries, now, over=run.status.final or before is not None, zoom=zoom),
             usage=_usage(run, entries),
-            definition=await self._definition(run, found),
-            withheld=await withheld_from(self._runtime, principal, run)
-            if entries and before is None and not only_head
-            else (),
+            definition=definition,
+            withheld=withheld,
             payload="" if run.trigger.content is None else pretty(run.trigger.payload),
-            family=await family(self._runtime, principal, run, entries),
+            family=of_family,
             curl=_curl(run, server, keyed=principal is not LOCAL),
             entry_curl=_entry_curl(run, server, keyed=principal is not LOCAL),
             took=_milliseconds(run, now),

@@ -14,9 +14,11 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from console.badge import ApprovalBadge
 from console.charts import Chart, last, runs_chart
-from console.jinja import query
-from console.pages import FRAGMENT, PREFIX, Pages, page, see
+from console.jinja import Templates, query
+from console.live_parts import SharedAnswers
+from console.pages import FRAGMENT, PREFIX, Pages, known, page, see
 from console.run_filter import FIELDS, OPEN, RunsFilter
 from console.visits import read_form
 from owlclaw_ray.domain.agent import AgentRef
@@ -24,12 +26,13 @@ from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.trigger import ENQUEUED, Trigger, TriggerKind
 from owlclaw_ray.domain.usage import Grain
 from owlclaw_ray.errors import NotFoundError, OwlClawError, Problem
-from owlclaw_ray.ids import RunId
+from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.runtime.api import Runtime, TriggerRequest
 from owlclaw_ray.store.commands import RunAccepted
 from owlclaw_ray.store.usage import RunUsage
 from serve.errors import InvalidRequestError
 from serve.parameters import check_owner, principal_of, tenant_of
+from serve.surfaces import Surroundings
 from serve.trigger_request import request_of
 
 PAGE = 50
@@ -37,6 +40,8 @@ _MOST_NEWS = 50
 _MOST_AT_ONCE = 50
 _COMMITTED_TOGETHER = 25
 _MINUTES = 120
+_FRESH_SECONDS = 10.0
+"""How old what surrounds the list may be."""
 _DID = re.compile(r"(cancel|rerun)-(\d{1,9})(?:-(\d{1,9}))?")
 _SEQ = re.compile(r"[1-9]\d{0,17}")
 
@@ -58,6 +63,11 @@ class RunsPages(Pages):
 
     place: ClassVar[str] = "runs"
 
+    def __init__(self, surroundings: Surroundings, templates: Templates, badge: ApprovalBadge) -> None:
+        super().__init__(surroundings, templates, badge)
+        self._charts: SharedAnswers[TenantId, Chart | None] = SharedAnswers(surroundings.clock)
+        self._usable: SharedAnswers[TenantId, Sequence[AgentRef]] = SharedAnswers(surroundings.clock)
+
     @page(
         "GET /console/runs",
         "runs:read",
@@ -66,44 +76,50 @@ class RunsPages(Pages):
         "upto",
         "did",
         FRAGMENT,
-        live={"rows": 1.0, "chart": 7.0},
+        live={"rows": 2.0, "chart": 10.0},
     )
     async def console_runs(self, request: Request) -> Response:
         """Show a page of runs; what comes while it is looked at is counted above, and moves nothing."""
         asked = request.query_params
         chosen = RunsFilter.of(asked)
         narrowed = bool(principal_of(request).patterns) and not chosen.agent
-        drawn = asked.get(FRAGMENT) == "chart"
-        found = RunList(()) if narrowed or drawn else await self._found(request, chosen)
+        part = asked.get(FRAGMENT, "")
+        found, minutes, agents = await asyncio.gather(
+            known(RunList(())) if narrowed or part == "chart" else self._found(request, chosen),
+            known(None) if narrowed or chosen or part == "rows" else self._minutes(request),
+            known(()) if part in {"rows", "chart"} else self._agents(request),
+        )
         did = _DID.fullmatch(asked.get("did", ""))
         upto = asked.get("upto", "") or (found.runs[0].run_id if found.runs else "")
-        is_part = asked.get(FRAGMENT) == "rows"
         return await self.shown(
             request,
             "runs.html",
             "rows",
             "chart",
             found=found,
-            minutes=await self._minutes(request) if not narrowed and not chosen else None,
+            minutes=minutes,
             narrowed=narrowed,
             chosen=chosen,
             before=asked.get("before", ""),
             upto=upto,
-            grows=is_part and not asked.get("upto"),
+            grows=part == "rows" and not asked.get("upto"),
             statuses=[OPEN, *(each.value for each in RunStatus)],
             kinds=list(TriggerKind),
             did=did and (did[1], int(did[2]), int(did[3] or 0)),
-            agents=() if is_part or drawn else await self._agents(request),
+            agents=agents,
             here=f"{PREFIX}/runs{chosen.address()}",
         )
 
     async def _minutes(self, request: Request) -> Chart | None:
-        """Return how many runs ended how in the last minutes; the list alone is asked for more often, and without them."""
-        if request.query_params.get(FRAGMENT) == "rows":
-            return None
-        since, until = last(self._now(), Grain.MINUTE, _MINUTES)
-        buckets = await self._runtime.run_usage(RunUsage(tenant_of(request), since, until, Grain.MINUTE))
-        return runs_chart("Runs by minute in which they ended", buckets, since, until, Grain.MINUTE)
+        """Return how many runs ended how in the last minutes, some seconds ago."""
+        tenant = tenant_of(request)
+
+        async def drawn() -> Chart | None:
+            since, until = last(self._now(), Grain.MINUTE, _MINUTES)
+            buckets = await self._runtime.run_usage(RunUsage(tenant, since, until, Grain.MINUTE))
+            return runs_chart("Runs by minute in which they ended", buckets, since, until, Grain.MINUTE)
+
+        return await self._charts.answer(tenant, _FRESH_SECONDS, drawn)
 
     async def _found(self, request: Request, chosen: RunsFilter) -> RunList:
         before, upto = await self._seq_of(request, "before"), None
@@ -112,10 +128,13 @@ class RunsPages(Pages):
         where = replace(chosen.search(request), before_seq=before, limit=PAGE)
         newer = 0
         if upto is not None and before is None:
-            newest = await self._runtime.search_runs(replace(where, after_seq=upto, limit=_MOST_NEWS))
+            newest, found = await asyncio.gather(
+                self._runtime.search_runs(replace(where, after_seq=upto, limit=_MOST_NEWS)),
+                self._runtime.search_runs(replace(where, before_seq=upto + 1)),
+            )
             newer = len(newest.runs)
-            where = replace(where, before_seq=upto + 1)
-        found = await self._runtime.search_runs(where)
+        else:
+            found = await self._runtime.search_runs(where)
         return RunList(found.runs, newer, found.following, found.searched_to)
 
     async def _seq_of(self, request: Request, name: str) -> int | None:
@@ -127,12 +146,16 @@ class RunsPages(Pages):
         return (await run_of(self._runtime, request, run_id)).seq if run_id else None
 
     async def _agents(self, request: Request) -> Sequence[str]:
-        """Return the agents that a first run can be of."""
-        if not principal_of(request).may("agents:read"):
+        """Return the agents that a first run can be of, as they were some seconds ago."""
+        principal, tenant = principal_of(request), tenant_of(request)
+        if not principal.may("agents:read"):
             return ()
-        found = await self._runtime.agents(tenant_of(request), "", 100)
-        sees = principal_of(request).sees
-        return [each.agent.agent_id for each in found if sees(each.agent) and not each.problem]
+
+        async def usable() -> Sequence[AgentRef]:
+            return [each.agent for each in await self._runtime.agents(tenant, "", 100) if not each.problem]
+
+        found = await self._usable.answer(tenant, _FRESH_SECONDS, usable)
+        return [each.agent_id for each in found if principal.sees(each)]
 
     @page("GET /console/runs/selection", "runs:write", "action", "run")
     async def console_selection(self, request: Request) -> Response:

@@ -49,7 +49,7 @@ class SchedulePages(Pages):
 
     place: ClassVar[str] = "schedules"
 
-    @page("GET /console/schedules", "schedules:read", "status", "agent", "after", FRAGMENT, live={"rows": 2.0})
+    @page("GET /console/schedules", "schedules:read", "status", "agent", "after", FRAGMENT, live={"rows": 5.0})
     async def console_schedules(self, request: Request) -> Response:
         """Show a page of schedules, by agent, oldest first."""
         asked = request.query_params
@@ -145,7 +145,7 @@ class SchedulePages(Pages):
         )
         return see(f"/schedules/{stored.schedule_id}")
 
-    @page("GET /console/schedules/{schedule_id}", "schedules:read", "before", "did", FRAGMENT)
+    @page("GET /console/schedules/{schedule_id}", "schedules:read", "before", "did", FRAGMENT, live={"live": 5.0})
     async def console_schedule(self, request: Request) -> Response:
         """Show a schedule: its rule, its next times, and a calendar of its ticks."""
         schedule, before = await self._schedule(request), _moment_of(request, "before")

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from console.agents import AgentPages
 from console.approvals import ApprovalPages
+from console.badge import ApprovalBadge
 from console.fleet import FleetPages
 from console.jinja import Templates
 from console.keys import KeyPages
@@ -55,8 +56,9 @@ class Console:
     def __init__(self, surroundings: Surroundings) -> None:
         self._templates = Templates()
         self._sessions = surroundings.runtime
+        badge = ApprovalBadge(surroundings.runtime, surroundings.clock)
         self._pages = [
-            kind(surroundings, self._templates)
+            kind(surroundings, self._templates, badge)
             for kind in (
                 SignInPages,
                 RunsPages,

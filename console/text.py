@@ -48,6 +48,8 @@ _IN_JSON = {code: json.dumps(chr(code))[1:-1] for code in _VISIBLE if code >= _D
 
 def visible(text: str) -> str:
     """Return the text with all that is invisible, or does something, made visible. Line feeds and tabs stay."""
+    if text.isascii() and text.isprintable():
+        return text
     return text.replace("\r\n", "\n").translate(_VISIBLE)
 
 

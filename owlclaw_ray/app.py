@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from pydantic import BaseModel
@@ -30,6 +30,7 @@ class ToolKeywords(TypedDict, total=False):
     effect: EffectName
     timeout: float | None
     tags: Iterable[str]
+    tenants: Sequence[str] | None
     arguments: type[BaseModel] | None
     input_schema: JsonObject | None
     target: Target
@@ -68,6 +69,7 @@ class OwlClaw:
         effect: EffectName = "once",
         timeout: float | None = None,
         tags: Iterable[str] = (),
+        tenants: Sequence[str] | None = None,
         arguments: type[BaseModel] | None = None,
         input_schema: JsonObject | None = None,
         target: Target = None,
@@ -77,12 +79,12 @@ class OwlClaw:
         Models see its typed parameters as a schema, with descriptions from `Annotated[..., Field(description=…)]` or the
         docstring. A parameter annotated ToolContext is given by the runtime. With `arguments` (a pydantic model) or
         `input_schema` (JSON Schema) the function takes one parameter, the model's instance or the JSON object. `timeout`
-        in seconds; None takes the agent's `limits.tool_timeout`. `target` names the arguments that say what a call acts on,
-        such as a recipient, or is a function of them that returns a CallTarget: where calls ask, people may allow that
-        target for the session.
+        in seconds; None takes the agent's `limits.tool_timeout`. `tenants` names those whose agents alone have it; None: all
+        have it. `target` names the arguments that say what a call acts on, such as a recipient, or is a function of them
+        that returns a CallTarget: where calls ask, people may allow that target for the session.
         """
         options = ToolOptions(
-            permission, effect, description, timeout, kept_tags(tags), arguments, input_schema, target
+            permission, effect, description, timeout, kept_tags(tags), arguments, input_schema, target, tenants
         )
         return _registered(name, lambda known, function: self.registry.add(known, function, options))
 
@@ -101,13 +103,14 @@ class OwlClaw:
         effect: EffectName = "pure",
         timeout: float | None = None,
         tags: Iterable[str] = (),
+        tenants: Sequence[str] | None = None,
         arguments: type[BaseModel] | None = None,
         input_schema: JsonObject | None = None,
         target: Target = None,
     ) -> Callable[..., Any]:
         """Register a tool that only looks or computes: as `handler`, but it may run in parallel and be repeated freely."""
         options = ToolOptions(
-            permission, effect, description, timeout, kept_tags(tags), arguments, input_schema, target
+            permission, effect, description, timeout, kept_tags(tags), arguments, input_schema, target, tenants
         )
         return _registered(name, lambda known, function: self.registry.add(known, function, options))
 

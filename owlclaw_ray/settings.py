@@ -26,7 +26,7 @@ from owlclaw_ray.configuration.mcp import McpServerFile, McpSettings
 from owlclaw_ray.configuration.models import EndpointFile, PriceFile, ProviderLimitsFile, Routes
 from owlclaw_ray.configuration.permissions import SharedPermissionSettings
 from owlclaw_ray.configuration.problems import model_problems
-from owlclaw_ray.configuration.section import CONFIDENTIAL, NonEmpty, Section
+from owlclaw_ray.configuration.section import CONFIDENTIAL, NonEmpty, Section, TenantIds
 from owlclaw_ray.configuration.server_location import (
     DEFAULT_DATA_DIR,
     DEFAULT_HOST,
@@ -54,6 +54,7 @@ from owlclaw_ray.domain.permission import Approver, PermissionPolicy
 from owlclaw_ray.domain.trigger import MAX_DEADLINE_SECONDS
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.ledger.redaction import Redactor, named_secrets
 from owlclaw_ray.models.model_gateway import MAX_CONCURRENT
@@ -195,6 +196,8 @@ class CodeSettings(Section):
     sensitive_paths: tuple[NonEmpty, ...] = SENSITIVE_PATHS
     env: tuple[NonEmpty, ...] = ()
     """Variables that commands get beside PATH, HOME, TMPDIR and LANG."""
+    tenants: TenantIds | None = None
+    """Whose agents have them; none: those of all tenants."""
     output_limit_bytes: Count = 256 * 1024
     file_limit_bytes: Count = 10 * 1024 * 1024
 
@@ -578,6 +581,7 @@ class Settings(FileSettings):
                 command_seconds=tools.command_timeout_seconds,
                 output_bytes=code.output_limit_bytes,
                 file_bytes=code.file_limit_bytes,
+                tenants=_tenants(code.tenants),
             )
         agents, agent_options = tools.agents, None
         if agents.enabled:
@@ -838,8 +842,19 @@ def _mcp_server(name: str, written: McpServerFile, folder: Path) -> McpServerOpt
         ToolRule(pattern, rule.enabled, rule.permission, rule.effect, rule.tags, rule.timeout_seconds)
         for pattern, rule in written.tools.items()
     )
-    annotations = Annotations(written.annotations)
-    return McpServerOptions(name, endpoint, annotations, written.tags, written.timeout_seconds, rules)
+    return McpServerOptions(
+        name,
+        endpoint,
+        Annotations(written.annotations),
+        written.tags,
+        written.timeout_seconds,
+        rules,
+        _tenants(written.tenants),
+    )
+
+
+def _tenants(named: tuple[str, ...] | None) -> frozenset[TenantId]:
+    return frozenset(map(TenantId, named or ()))
 
 
 def _store_files(url: str) -> tuple[str, ...]:

@@ -1229,6 +1229,8 @@ class McpServer(TypedDict):
     """How many have ended, since the node began."""
     running: int
     """How many run now."""
+    tenants: list[str]
+    """Whose agents alone have its tools; empty: those of all tenants."""
     tools: list[str]
     """Canonical names."""
     left_out: list[LeftOutTool]

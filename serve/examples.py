@@ -202,6 +202,7 @@ _SAID: Mapping[Any, JsonObject] = {
                 "since": "2026-11-03T09:30:01.000Z",
                 "starts": 1,
                 "calls": 14,
+                "tenants": ["acme"],
                 "tools": ["mcp.files.read_file"],
                 "left_out": [
                     {"tool": "move", "why": "inputSchema: properties.to.oneOf: the keyword 'oneOf' is not supported"}

@@ -37,6 +37,8 @@ class Numbers(Struct, frozen=True):
         """Return the sums by the values of these labels."""
         sums: dict[tuple[str, ...], float] = defaultdict(float)
         for family in self.families:
+            if not sample.startswith(family.name):  # samples are called as their family, and `_total`, `_count`, …
+                continue
             for each in family.samples:
                 if each.name == sample:
                     values = dict(each.labels)

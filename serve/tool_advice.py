@@ -19,6 +19,7 @@ from owlclaw_ray.domain.agent import AgentDefinition
 from owlclaw_ray.domain.permission import PermissionRules
 from owlclaw_ray.domain.tool import AGENT, DANGEROUS, NETWORK, SENSITIVE, ToolDefinition
 from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.models.scripted.templates import is_template
 from owlclaw_ray.models.scripted.yaml_script import ScriptForm
 from owlclaw_ray.settings import Settings, written_settings
@@ -47,6 +48,8 @@ class KnownNames(Struct, frozen=True):
     mcp_tools: Collection[str] = ()
     """Tools of the other MCP servers."""
     names: frozenset[str] = field(default_factory=frozenset)
+    foreign: Collection[str] = ()
+    """MCP servers that are not for the tenant in question."""
 
     @classmethod
     def of(
@@ -57,6 +60,15 @@ class KnownNames(Struct, frozen=True):
         servers = set(settings.mcp.servers) - live.keys()
         of_servers = {tool for server in live.values() for tool in server}
         return cls(by_name, app.registry.states(), servers, of_servers, frozenset(by_name) | of_servers)
+
+    def of_tenant(self, tenant: TenantId, settings: Settings) -> KnownNames:
+        """Return what there is of them for the agents of a tenant."""
+        written = settings.mcp.servers.items()
+        foreign = {name for name, each in written if each.tenants is not None and tenant not in each.tenants}
+        tools = {name: each for name, each in self.tools.items() if each.is_for(tenant)}
+        of_servers = {name for name in self.mcp_tools if name.split(".")[1] not in foreign}
+        servers = set(self.servers) - foreign
+        return KnownNames(tools, self.states, servers, of_servers, frozenset(tools) | of_servers, foreign)
 
 
 class _PatternRule(Struct, frozen=True):
@@ -71,7 +83,7 @@ def tool_advice(
     app: OwlClaw, known: KnownNames, settings: Settings, definitions: Iterable[AgentDefinition]
 ) -> Iterator[Problem]:
     """Yield a problem for each tool without a description, for each rule that matches no tool or no state, and for each name of a
-    tool that does not exist in an agent's script or IDENTITY.md.
+    tool that does not exist in an agent's script or IDENTITY.md. For the own definitions of a tenant there are its tools alone.
 
     Rules and names that may be about an MCP server that is down are skipped.
     """
@@ -82,7 +94,10 @@ def tool_advice(
         shared = YamlDocument("owlclaw.yaml", {})
     for rule in _permissions(shared, settings.permissions.rules):
         yield from _unused(rule, known)
+    everything = known
     for definition in definitions:
+        owner = Path(definition.folder).parent.name
+        known = everything.of_tenant(TenantId(owner[1:]), settings) if owner.startswith("@") else everything
         document = agent_document(Path(definition.folder))
         rules = [
             *_permissions(document, definition.permissions.own),
@@ -181,6 +196,8 @@ def _unused(rule: _PatternRule, known: KnownNames) -> Iterator[Problem]:
 def _remedy(pattern: str, known: KnownNames, otherwise: str = "remove the rule") -> str:
     first, _, rest = pattern.partition(".")
     server = rest.partition(".")[0]
+    if first == "mcp" and server in known.foreign:
+        return f"mcp.servers.{server}.tenants of owlclaw.yaml does not name its tenant: add it there, or {otherwise}"
     if first == "mcp" and server:
         return f"owlclaw.yaml has no MCP server {server!r}: add it (mcp.servers), or {otherwise}"
     if first in _OFF and not any(name.startswith(f"{first}.") for name in known.names):

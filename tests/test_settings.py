@@ -582,6 +582,28 @@ def test_mistakes_in_headers_with_secrets_are_told(tmp_path, server, told):
     assert any(told in problem for problem in problems), problems
 
 
+def test_servers_and_code_tools_may_be_for_some_tenants(tmp_path):
+    text = "mcp: {servers: {crm: {command: x, tenants: [acme, b-1]}, wiki: {command: x}}}\n"
+    found = load(tmp_path, f"{text}tools: {{code: {{enabled: true, project: ., tenants: [acme]}}}}")
+
+    assert [each.tenants for each in found.mcp_options.servers] == [{"acme", "b-1"}, frozenset()]
+    assert found.host_tools.code.tenants == {"acme"}
+
+
+@pytest.mark.parametrize(
+    ("tenants", "told"),
+    [
+        ("[]", "names no tenant: name some, or leave it out for all"),
+        ("[Acme]", "has 'Acme', which is no id of a tenant"),
+    ],
+)
+@pytest.mark.parametrize("section", ["mcp: {{servers: {{crm: {{command: x, {}}}}}}}", "tools: {{code: {{{}}}}}"])
+def test_what_no_tenant_can_be_called_is_told(tmp_path, section, tenants, told):
+    problems = problems_of(tmp_path, section.format(f"tenants: {tenants}"))
+
+    assert any(told in problem for problem in problems), problems
+
+
 def test_without_servers_there_is_no_mcp(tmp_path):
     assert load(tmp_path, "mcp: {health_seconds: 5}").mcp_options is None
 

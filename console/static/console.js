@@ -43,7 +43,8 @@ function follow(list, fresh) {
   }
 }
 
-/** Asks for a part of the page every few seconds while it is looked at: src, every (seconds), whole (the id of a list to follow). */
+/** Asks for a part of the page every few seconds while it is looked at: src, every (seconds), whole (the id of a list to follow), token (of the
+ * page: all who look get the same part, so its forms come without one). */
 class LiveRegion extends HTMLElement {
   connectedCallback() {
     this.seconds = Number(this.getAttribute("every")) || 5;
@@ -69,6 +70,7 @@ class LiveRegion extends HTMLElement {
       if (response.status === 401) return location.reload();
       if (!response.ok) throw new Error(response.status);
       const fresh = parsed(await response.text());
+      for (const field of fresh.querySelectorAll('input[name="token"]')) field.value = this.getAttribute("token");
       const whole = this.getAttribute("whole");
       if (whole) follow(document.getElementById(whole), fresh.getElementById(whole));
       update(fresh);
@@ -82,7 +84,7 @@ class LiveRegion extends HTMLElement {
   }
 }
 
-/** Appends the entries of a run as they are committed: src (the stream), head (what to renew after them). */
+/** Appends the entries of a run as they are committed: src (the stream), head (what to renew after them, once a second). */
 class RunStream extends HTMLElement {
   connectedCallback() {
     this.wait = 1;
@@ -125,11 +127,13 @@ class RunStream extends HTMLElement {
     this.last = event.lastEventId;
     document.getElementById("last-entry").textContent = this.last;
     if (atEnd && entries.children.length > 6) scrollTo({ top: document.documentElement.scrollHeight });
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.renew(), 250);
+    this.timer ??= setTimeout(() => this.renew(), Math.max(250, (this.renewed ?? 0) + 1000 - Date.now()));
   }
 
   async renew() {
+    clearTimeout(this.timer);
+    this.timer = null;
+    this.renewed = Date.now();
     const response = await fetch(this.getAttribute("head"), { headers: { accept: "application/problem+json" } }).catch(() => null);
     if (response?.status === 401) return location.reload();
     if (response?.ok) update(parsed(await response.text()));

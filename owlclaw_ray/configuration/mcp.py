@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from owlclaw_ray.configuration.limits import Seconds
 from owlclaw_ray.configuration.placeholders import has_stray_placeholder, names_in
-from owlclaw_ray.configuration.section import CONFIDENTIAL, Headers, NonEmpty, Section
+from owlclaw_ray.configuration.section import CONFIDENTIAL, Headers, NonEmpty, Section, TenantIds
 from owlclaw_ray.domain.secret import SECRET_NAME
 
 _SERVER = re.compile(r"[a-z][a-z0-9]*(?:[_-][a-z0-9]+)*")
@@ -57,6 +57,8 @@ class McpServerFile(Section):
     """Whether a server is believed that a tool only reads, or may be repeated."""
     tags: tuple[NonEmpty, ...] = ()
     timeout_seconds: Seconds | None = None
+    tenants: TenantIds | None = None
+    """Whose agents have its tools; none: those of all tenants."""
     tools: dict[NonEmpty, McpToolFile] = Field(default_factory=dict)
     """By patterns of the names that the server gives its tools: the very name goes first, then the first pattern that fits."""
 

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from owlclaw_ray.configuration.placeholders import PLACEHOLDER, has_stray_placeholder
 from owlclaw_ray.domain.json import JsonValue
+from owlclaw_ray.domain.principal import tenants_problem
 
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
@@ -33,6 +34,12 @@ def _secret(value: object) -> object:
     return value
 
 
+def _tenants(tenants: tuple[str, ...]) -> tuple[str, ...]:
+    if problem := tenants_problem(tenants):
+        raise ValueError(problem)
+    return tenants
+
+
 class Confidential(Struct, frozen=True):
     """Marks a setting in which a secret may be written: of its texts nobody is shown more than the variables that they name."""
 
@@ -44,6 +51,9 @@ Headers: TypeAlias = Annotated[dict[str, str], AfterValidator(_headers), CONFIDE
 
 Secret: TypeAlias = Annotated[str, BeforeValidator(_secret), CONFIDENTIAL]
 """The variable that holds a secret."""
+
+TenantIds: TypeAlias = Annotated[tuple[str, ...], AfterValidator(_tenants)]
+"""Of those that something is for."""
 
 
 class Section(BaseModel):

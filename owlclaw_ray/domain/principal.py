@@ -191,6 +191,15 @@ def parse_tenant(given: str) -> TenantId:
     return TenantId(given)
 
 
+def tenants_problem(given: Sequence[str]) -> str:
+    """Return what is wrong with a list of the tenants that something is for, or the empty text; each must be one that there may be."""
+    if not given:
+        return "names no tenant: name some, or leave it out for all"
+    wrong = next((each for each in given if not re.fullmatch(TENANT_ID, each)), None)
+    what = "which is no id of a tenant: 1 to 63 of a-z, 0-9 and '-', not '-' at its ends"
+    return "" if wrong is None else f"has {wrong!r}, {what}"
+
+
 def _matches(pattern: str, agent_id: str) -> bool:
     wanted = pattern.removeprefix("agent:")
     return agent_id.startswith(wanted[:-1]) if wanted.endswith(ALL) else agent_id == wanted

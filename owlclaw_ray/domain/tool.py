@@ -7,7 +7,7 @@ from enum import Enum
 from msgspec import Struct, field
 
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.ids import ToolCallId
+from owlclaw_ray.ids import TenantId, ToolCallId
 
 REMEMBER = "remember"
 QUERY_STATE = "query_state"
@@ -77,6 +77,12 @@ class ToolDefinition(Struct, frozen=True):
     """Seconds; None takes the definition's `limits.tool_timeout`."""
     metadata: JsonObject = field(default_factory=dict)
     origin: ToolOrigin = ToolOrigin.EXTERNAL
+    tenants: frozenset[TenantId] = frozenset()
+    """Whose agents have it; for those of all others there is no such tool. Empty: everybody's."""
+
+    def is_for(self, tenant: TenantId) -> bool:
+        """Return whether there is this tool for the agents of a tenant."""
+        return not self.tenants or tenant in self.tenants
 
     @property
     def wire_name(self) -> str:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.tool import ToolClass, ToolDefinition
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.models.provider_limits import KNOWN_LIMITS, problem_with
 
 _KEPT = 64
@@ -33,7 +34,7 @@ class VisibleTools(Struct, frozen=True):
     digest: str
     """The SHA-256 of `encoded`."""
     others: Mapping[str, ToolDefinition]
-    """Those that there are and the run may not call, by wire name: refusing a write is a failed write all the same."""
+    """Those that there are for its tenant and the run may not call, by wire name: refusing a write is a failed write all the same."""
 
     def unknown(self, name: str) -> str:
         """Return what to tell a model that calls a tool of a name that is none of these: all of them, if they are few, else the closest."""
@@ -70,24 +71,34 @@ class ToolCatalog:
     def _know(self, definitions: Sequence[ToolDefinition]) -> None:
         self._definitions = {definition.name: definition for definition in definitions}
         self._encoded = {name: orjson.dumps(each.openai_form()) for name, each in self._definitions.items()}
-        self._selections: dict[tuple[str, ...], VisibleTools] = {}
-        self.names = tuple(sorted(self._definitions))
-        """All canonical names, sorted."""
+        self._selections: dict[tuple[tuple[str, ...], frozenset[str]], VisibleTools] = {}
+        self._names = tuple(sorted(self._definitions))
+        self._restricted = tuple(each for each in definitions if each.tenants)
+
+    def names(self, tenant: TenantId) -> tuple[str, ...]:
+        """Return the canonical names of all tools that there are for a tenant, sorted."""
+        foreign = self._foreign(tenant)
+        return tuple(name for name in self._names if name not in foreign) if foreign else self._names
+
+    def _foreign(self, tenant: TenantId) -> frozenset[str]:
+        return frozenset(each.name for each in self._restricted if not each.is_for(tenant))
 
     def class_of(self, name: str) -> ToolClass:
         """Return which calls share a task with those of a tool; one that there is not is called alone."""
         definition = self._definitions.get(name)
         return ToolClass.ALONE if definition is None else definition.tool_class
 
-    def select(self, names: Sequence[str]) -> VisibleTools:
-        """Return those of these tools that there are: a run that is resumed may name some that the application has no more.
+    def select(self, names: Sequence[str], tenant: TenantId) -> VisibleTools:
+        """Return those of these tools that there are for the tenant: a run that is resumed may name some that it has no more.
 
         The same names give the same bytes, so that provider caches hold.
         """
-        found = self._selections.get(tuple(names))
+        foreign = self._foreign(tenant)
+        found = self._selections.get((tuple(names), foreign))
         if found is None:
-            key = tuple(sorted(name for name in names if name in self._definitions))
-            found = self._selections.get(key) or self._made(key)
+            there = self._definitions.keys() - foreign
+            key = tuple(sorted(there.intersection(names))), foreign
+            found = self._selections.get(key) or self._made(*key)
         return found
 
     def problem(self, model: str, visible: VisibleTools) -> str:
@@ -99,13 +110,17 @@ class ToolCatalog:
             self._problems[key] = problem_with(model, tuple(visible.by_wire_name.values()), self._limits)
         return self._problems[key]
 
-    def _made(self, key: tuple[str, ...]) -> VisibleTools:
-        definitions = [self._definitions[name] for name in key]
-        encoded = b"[" + b",".join(self._encoded[name] for name in key) + b"]"
+    def _made(self, names: tuple[str, ...], foreign: frozenset[str]) -> VisibleTools:
+        definitions = [self._definitions[name] for name in names]
+        encoded = b"[" + b",".join(self._encoded[name] for name in names) + b"]"
         visible = {each.wire_name: each for each in definitions}
-        others = {each.wire_name: each for each in self._definitions.values() if each.wire_name not in visible}
-        made = VisibleTools(key, visible, encoded, sha256(encoded).hexdigest(), others)
+        others = {
+            each.wire_name: each
+            for each in self._definitions.values()
+            if each.wire_name not in visible and each.name not in foreign
+        }
+        made = VisibleTools(names, visible, encoded, sha256(encoded).hexdigest(), others)
         if len(self._selections) >= _KEPT:
             del self._selections[next(iter(self._selections))]
-        self._selections[key] = made
+        self._selections[names, foreign] = made
         return made

@@ -416,7 +416,7 @@ class RunLoop:
 
     async def _build_prompt(self) -> None:
         definition, run = self._definition, self._run
-        decided = await self.rules.decide(self._services.catalog.names)
+        decided = await self.rules.decide(self._services.catalog.names(run.agent.tenant))
         withheld = withheld_skills(definition, decided.visible, self._services.clock.now())
         selected = select_skills(definition.skills, run.trigger, self._limits.skill_tokens, withheld)
         chosen = model_route(definition, run.trigger, selected)
@@ -428,7 +428,7 @@ class RunLoop:
         shown = await fit(
             lambda tokens: trigger_text(run.trigger, tokens), self._limits.short_term_tokens, self._count_tokens
         )
-        visible = self._services.catalog.select(decided.visible)
+        visible = self._services.catalog.select(decided.visible, run.agent.tenant)
         memories, embedded = await self._preload(visible.by_wire_name.get(RECALL))
         user = first_message(
             run.agent,
@@ -564,7 +564,7 @@ def _dispatch(
     clock, governance = services.clock, definition.governance
     return ToolDispatch(
         run=run,
-        visible=services.catalog.select(journal.conversation.visible),
+        visible=services.catalog.select(journal.conversation.visible, run.agent.tenant),
         limits=definition.limits,
         tools=services.tools,
         journal=journal,

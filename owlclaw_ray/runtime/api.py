@@ -67,6 +67,7 @@ from owlclaw_ray.store.queries import (
     AgentByRef,
     AgentPage,
     AgentRecord,
+    AgentsByIds,
     ApprovalById,
     ApprovalFilter,
     BudgetUses,
@@ -76,6 +77,7 @@ from owlclaw_ray.store.queries import (
     LedgerChains,
     LedgerFilter,
     MissingLedgerGuards,
+    PendingApprovalCount,
     PromptTexts,
     RunById,
     RunFilter,
@@ -364,8 +366,16 @@ class Runtime:
         records = {record.agent: record for record in await self._store.read(AgentPage(tenant, after, limit))}
         plain = [AgentRef(tenant, AgentId(name)) for name in await self._definitions.names(tenant) if name > after]
         agents = sorted({*plain, *records}, key=lambda agent: agent.agent_id)
+        return await self._views(agents[:limit], records)
+
+    async def agents_called(self, tenant: TenantId, agent_ids: Sequence[AgentId]) -> Sequence[AgentView]:
+        """Return these agents, in their order, whether or not they have a definition any more."""
+        found = await self._store.read(AgentsByIds(tenant, tuple(agent_ids))) if agent_ids else ()
+        return await self._views([AgentRef(tenant, each) for each in agent_ids], {each.agent: each for each in found})
+
+    async def _views(self, agents: Sequence[AgentRef], records: Mapping[AgentRef, AgentRecord]) -> Sequence[AgentView]:
         views, looked = list[AgentView](), dict[str, AgentDefinition | DefinitionError | UnknownAgentError]()
-        for agent in agents[:limit]:
+        for agent in agents:
             name = agent.qualified_definition
             if name not in looked:
                 looked[name] = await self._definition(name)
@@ -424,6 +434,10 @@ class Runtime:
     async def approvals(self, where: ApprovalFilter) -> Sequence[Approval]:
         """Return the approvals that match, newest first."""
         return await self._store.read(where)
+
+    async def pending_approvals(self, tenant: TenantId, limit: int) -> int:
+        """Return how many of the tenant's approvals are pending; at most `limit`."""
+        return await self._store.read(PendingApprovalCount(tenant, limit))
 
     async def approval(self, tenant: TenantId, approval_id: ApprovalId) -> Approval:
         """Return the approval; raises NotFoundError."""

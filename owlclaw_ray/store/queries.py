@@ -21,7 +21,18 @@ from owlclaw_ray.domain.schedule import Schedule, ScheduleStatus, Tick
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.tenant import Tenant, TenantStatus
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
-from owlclaw_ray.ids import ActivationId, ApprovalId, CallbackId, DeliveryId, KeyId, RunId, ScheduleId, TaskId, TenantId
+from owlclaw_ray.ids import (
+    ActivationId,
+    AgentId,
+    ApprovalId,
+    CallbackId,
+    DeliveryId,
+    KeyId,
+    RunId,
+    ScheduleId,
+    TaskId,
+    TenantId,
+)
 from owlclaw_ray.ledger.chain import ChainHead
 from owlclaw_ray.store.commands import ClusterNode, RunEnded
 
@@ -216,6 +227,13 @@ class AgentPage(Query[Sequence[AgentRecord]], frozen=True):
     limit: int = 1_000
 
 
+class AgentsByIds(Query[Sequence[AgentRecord]], frozen=True):
+    """What is known of these agents of the tenant, in any order; nothing of those that never had a trigger."""
+
+    tenant: TenantId
+    agent_ids: tuple[AgentId, ...]
+
+
 class AgentsWithWork(Query[Sequence[AgentRef]], frozen=True):
     """Agents that have a run to execute, of each tenant in turn the one waiting longest: many agents of one hide nobody else's.
 
@@ -355,6 +373,13 @@ class ApprovalFilter(Query[Sequence[Approval]], frozen=True):
     run_id: RunId | None = None
     status: ApprovalStatus | None = None
     limit: int = 100
+
+
+class PendingApprovalCount(Query[int], frozen=True):
+    """How many of the tenant's approvals are pending, as far as the limit."""
+
+    tenant: TenantId
+    limit: int
 
 
 class ExpiredApprovals(Query[Sequence[Approval]], frozen=True):

@@ -12,6 +12,7 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.tools.failure import ToolFailureError
 
 
@@ -110,6 +111,8 @@ class DynamicTools(ToolAdapter, Protocol):
         """Return the definition that the tool of that canonical name has now."""
         ...
 
-    def missing(self, tool: str) -> ToolFailureError:
-        """Return why one of these tools cannot be called that has no definition now."""
+    def missing(self, tool: str, tenant: TenantId) -> ToolFailureError:
+        """Return why one of these tools cannot be called that has no definition for the tenant now: of what only others have, it
+        says what it says of what nobody has.
+        """
         ...

@@ -68,10 +68,10 @@ class LocalExecutor:
         return replace(outcome, duration_ms=round((self._clock.monotonic() - started) * 1000))
 
     def _fitted(self, invocation: ToolInvocation, started: float) -> ToolOutcome:
-        definition = self._sources.definition(invocation.tool)
+        definition = self._sources.definition(invocation.tool, invocation.agent.tenant)
         if definition is None:
             # It is not called, even if it is there by now: no rule has judged the call.
-            error = self._sources.missing(invocation.tool)
+            error = self._sources.missing(invocation.tool, invocation.agent.tenant)
             outcome = _failed(invocation, error.type, str(error), retryable=error.retryable, details=error.details)
         elif invocation.stage is Stage.RUN and not self._hooks.see(definition):
             outcome = self._contained(invocation, lambda: self._execute(invocation))
@@ -167,7 +167,7 @@ class LocalExecutor:
     def _execute(self, invocation: ToolInvocation) -> ToolOutcome:
         adapter = self._sources.adapter(invocation.tool)
         if adapter is None:
-            raise self._sources.missing(invocation.tool)
+            raise self._sources.missing(invocation.tool, invocation.agent.tenant)
         own = _own_errors(adapter)
         returned = _failing_plainly(lambda: _run(adapter, invocation), own)
         if isinstance(returned, ToolOutcome):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -14,9 +14,11 @@ from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.governance import RISK_TAG, Risk
 from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.domain.principal import tenants_problem
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition, ToolOrigin
 from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.tools.adapter import CallTarget, Target, check_target, target_of
 from owlclaw_ray.tools.arguments import Arguments, HandlerArguments, as_model, as_object, decode_arguments
 from owlclaw_ray.tools.context import ToolContext
@@ -68,6 +70,8 @@ class ToolOptions(Struct, frozen=True):
     """A JSON schema of the object that the function takes as its one parameter."""
     target: Target = None
     """What says what a call acts on."""
+    tenants: Sequence[str] | None = None
+    """Whose agents have it; None: those of all tenants."""
 
 
 class ToolRegistry:
@@ -112,6 +116,7 @@ class ToolRegistry:
                 timeout=options.timeout,
                 metadata={"raw_name": name, "function": f"{function.__module__}.{function.__qualname__}"},
                 origin=self.origin,
+                tenants=frozenset(map(TenantId, options.tenants or ())),
             ),
             function=function,
             arguments=arguments,
@@ -187,6 +192,10 @@ def _option_problems(where: str, options: ToolOptions) -> list[Problem]:
     if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
         problems.append(Problem(f"{where}: timeout", f"is {timeout}", "it must be more than 0 seconds, or None"))
     risks = {f"{RISK_TAG}{risk.value}" for risk in Risk}
+    if options.tenants is not None:
+        text = isinstance(options.tenants, str)
+        if what := f"is the text {options.tenants!r}" if text else tenants_problem(options.tenants):
+            problems.append(Problem(f"{where}: tenants", what, 'write tenants=["acme"]'))
     problems += tags_problems(where, options.tags)
     problems += [
         Problem(f"{where}: tags", f"has {tag!r}", f"use one of {', '.join(sorted(risks))}")

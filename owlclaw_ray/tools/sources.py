@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from owlclaw_ray.domain.agent import INTERNAL
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import ConfigurationError, Problem
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.tools.adapter import DynamicTools, ToolAdapter, ToolSource
 from owlclaw_ray.tools.failure import ToolFailureError
 from owlclaw_ray.tools.names import BUILT_IN_NAMES, HIDDEN_NAMES, INTERNAL_NAMES, tool_name_problems, wire_name
@@ -57,20 +58,22 @@ class ToolSources:
         """Return the definitions of the adapters' tools."""
         return tuple(self._definitions.values())
 
-    def definition(self, tool: str) -> ToolDefinition | None:
-        """Return the definition of the tool of that canonical name."""
+    def definition(self, tool: str, tenant: TenantId) -> ToolDefinition | None:
+        """Return the definition of the tool of that canonical name, if there is one for the tenant."""
         found = self._definitions.get(tool)
-        return self._live.find(tool) if found is None and self._live is not None else found
+        if found is None and self._live is not None:
+            found = self._live.find(tool)
+        return found if found is not None and found.is_for(tenant) else None
 
     def adapter(self, tool: str) -> ToolAdapter | None:
         """Return what runs the tool of that canonical name."""
         found = self._adapters.get(tool)
         return self._live if found is None and self._live is not None and self._live.owns(tool) else found
 
-    def missing(self, tool: str) -> ToolFailureError:
-        """Return why a tool without a definition cannot be called."""
+    def missing(self, tool: str, tenant: TenantId) -> ToolFailureError:
+        """Return why a tool without a definition for the tenant cannot be called."""
         if self._live is not None and self._live.owns(tool):
-            return self._live.missing(tool)
+            return self._live.missing(tool, tenant)
         return ToolFailureError("tool_not_available", f"this worker's application has no tool {tool!r}")
 
 

@@ -40,6 +40,8 @@ def list_servers(*, url: UrlOption = None, folder: FolderOption = HERE, as_json:
     for server in found:
         if server["problem"]:
             show(f"\n{server['name']}: {plain(server['problem'])}")
+        if server["tenants"]:
+            show(f"\n{server['name']} is for the tenants {', '.join(server['tenants'])}")
         for tool in server["tools"]:
             show(f"  {tool}")
         for left_out in server["left_out"]:

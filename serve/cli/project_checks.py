@@ -26,6 +26,7 @@ from owlclaw_ray.errors import (
     RuntimeUnavailableError,
     install_hint,
 )
+from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 from owlclaw_ray.tools.mcp.options import Address, shown_target
 from owlclaw_ray.tools.programs import child_environment
 from serve.cli.connection import environment
@@ -85,7 +86,7 @@ def check_project(folder: Path, environ: Mapping[str, str], *, probed: bool = Fa
         rights = f"{S_IMODE(settings.data_dir.stat().st_mode):04o}"
         fix = "owlclaw up restricts it" if closable(settings) else "set data_dir to a folder of its own, or restrict it"
         yield warn("data_dir", f"other users can enter {settings.data_dir} ({rights})", fix)
-    yield from _store(settings)
+    yield from _store(settings, _named_tenants(settings, tools))
     yield _port(settings)
     yield from _certificate(settings)
     yield from _standby(settings)
@@ -370,7 +371,30 @@ def _data_dir(data_dir: Path) -> CheckFinding:
     return ok("data_dir", str(data_dir))
 
 
-def _store(settings: Settings) -> Iterator[CheckFinding]:
+def _named_tenants(settings: Settings, tools: Sequence[ToolDefinition]) -> dict[TenantId, list[str]]:
+    """Return the tenants that settings and tools are for, each with the places that name it."""
+    places = [(f"mcp.servers.{name}.tenants", each.tenants) for name, each in settings.mcp.servers.items()]
+    places.append(("tools.code.tenants", settings.tools.code.tenants))
+    places += [(f"tool {each.name}", tuple(each.tenants)) for each in tools if not each.name.startswith("code.")]
+    places += [(f"webhooks.sources.{name}.tenant", (each.tenant,)) for name, each in settings.webhooks.sources.items()]
+    named: dict[TenantId, list[str]] = {}
+    for place, tenants in places:
+        for tenant in tenants or ():
+            named.setdefault(TenantId(tenant), []).append(place)
+    named.pop(DEFAULT_TENANT, None)
+    return named
+
+
+def _without_tenant(named: Mapping[TenantId, Sequence[str]]) -> Iterator[CheckFinding]:
+    """Yield a warning for each of these tenants, of which there is none."""
+    for tenant, places in sorted(named.items()):
+        what = (
+            f"there is no tenant {tenant!r} here, which {', '.join(places)} {'names' if len(places) == 1 else 'name'}"
+        )
+        yield warn("tenants", what, f"correct the name, or make the tenant: owlclaw tenants create {tenant}")
+
+
+def _store(settings: Settings, named: Mapping[TenantId, Sequence[str]]) -> Iterator[CheckFinding]:
     """Ask the runtime that has the store open, if there is one: a file that was moved away looks like damage."""
     from serve import pid_file
 
@@ -378,7 +402,7 @@ def _store(settings: Settings) -> Iterator[CheckFinding]:
     with suppress(ConfigurationError):  # a finding of the port
         running = pid_file.read(settings.data_dir)
     if running is None or running.process() is None:
-        yield from _store_at_rest(settings)
+        yield from _store_at_rest(settings, named)
         return
     who, said = f"process {running.pid}, which serves {running.url}, has it open", ""
     with suppress(RuntimeUnavailableError), _client_of(running.url) as client:
@@ -390,7 +414,7 @@ def _store(settings: Settings) -> Iterator[CheckFinding]:
         fix = "run owlclaw doctor again; if it does not answer either, stop it with: owlclaw down, and check then"
         yield warn("store", f"{who}, and does not report its state", fix)
     elif said == "ok":
-        yield from _store_at_rest(settings)
+        yield from _store_at_rest(settings, named)
     else:
         yield fail("store", f"{who}, and reports: {said}", "")
 
@@ -410,18 +434,20 @@ def _said_of_store(client: SyncClient) -> str:
     return next((said for name, said in health["parts"].items() if name in _STORE_PARTS), "")
 
 
-def _store_at_rest(settings: Settings) -> Iterator[CheckFinding]:
-    """Check for damage and open the store; a missing file is left for `owlclaw up` to create."""
-    from owlclaw_ray.store.queries import RowSecurityGaps
+def _store_at_rest(settings: Settings, named: Mapping[TenantId, Sequence[str]]) -> Iterator[CheckFinding]:
+    """Check for damage, open the store, and look for the tenants named; a missing file is left for `owlclaw up` to create."""
+    from owlclaw_ray.store.queries import RowSecurityGaps, TenantById
     from owlclaw_ray.store.sql.damage import require_sound
     from owlclaw_ray.store.sql.factory import open_store
     from owlclaw_ray.store.sql.locations import locate
     from serve.preflight import server_problem
 
-    async def try_it() -> tuple[tuple[str, ...], Sequence[str]]:
+    async def try_it() -> tuple[tuple[str, ...], Sequence[str], Sequence[TenantId]]:
         store = await open_store(settings.store_url, writer="doctor")
         try:
-            return store.restored_guards, await store.read(RowSecurityGaps())
+            found = {tenant: await store.read(TenantById(tenant)) for tenant in named}
+            gone = [tenant for tenant, each in found.items() if each is None or each.status.closed]
+            return store.restored_guards, await store.read(RowSecurityGaps()), gone
         finally:
             await store.close()
 
@@ -439,8 +465,9 @@ def _store_at_rest(settings: Settings) -> Iterator[CheckFinding]:
             )
             if not location.path.exists():
                 yield ok("store", f"{location.path} will be created")
+                yield from _without_tenant(named)
                 return
-        restored, gaps = asyncio.run(try_it())
+        restored, gaps, gone = asyncio.run(try_it())
     except OwlClawError as error:
         yield from failures("store", error)
     else:
@@ -451,6 +478,7 @@ def _store_at_rest(settings: Settings) -> Iterator[CheckFinding]:
             what = f"PostgreSQL does not keep tenants' rows apart by itself: {'; '.join(gaps)}"
             yield warn("store", what, "see Row-level security in docs/security.md")
         yield ok("store", f"{location.shown} opens{checked}")
+        yield from _without_tenant({tenant: named[tenant] for tenant in gone})
 
 
 def _standby(settings: Settings) -> Iterator[CheckFinding]:

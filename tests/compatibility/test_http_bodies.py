@@ -260,7 +260,18 @@ TICKS = (
     Tick(FiringId("fir_2"), ScheduleId("sch_1"), AT, TickOutcome.SKIPPED, LATER, None, "paused", LATER, 3),
 )
 MCP = McpServerView(
-    "files", "stdio", "npx", McpState.UP, AT, "", 1, 14, 2, ("mcp.files.read_file",), (LeftOut("move", "oneOf"),)
+    "files",
+    "stdio",
+    "npx",
+    McpState.UP,
+    AT,
+    "",
+    1,
+    14,
+    2,
+    ("mcp.files.read_file",),
+    (LeftOut("move", "oneOf"),),
+    (TenantId("acme"),),
 )
 SOURCE = WebhookSource("github", ("s",), Mapping("assistant:{body.id}", dedupe="{header.X}"))
 TIMED = WebhookSource(

@@ -99,6 +99,18 @@ def test_the_inbox_is_worked_by_keys_and_no_key_alone_decides(chromium, http):
         assert http.get(f"/v1/approvals/{newest_first[0]}").json()["status"] == "pending"
 
 
+def test_a_call_that_comes_while_one_looks_is_decided_where_it_appears(chromium, http):
+    with opened(chromium, http) as page:
+        page.goto(f"{http.base_url}/console/approvals")
+        approval = waiting(http, 7)
+        call = page.locator(f"#{approval['approval_id']}")
+
+        call.get_by_role("button", name="Deny").click()
+
+        expect(call).to_have_count(0)
+        assert http.get(f"/v1/approvals/{approval['approval_id']}").json()["status"] == "denied"
+
+
 def test_a_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back(chromium, http):
     with opened(chromium, http, expected="status of 503") as page:
         page.goto(f"{http.base_url}/console/runs")

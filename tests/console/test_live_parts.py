@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import html
+import re
 
 import pytest
 from msgspec.structs import replace
@@ -10,14 +12,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from console import live_parts
-from console.live_parts import Audience, LiveParts
+from console.jinja import Templates
+from console.live_parts import Audience, LiveParts, SharedAnswers
 from console.pages import page
-from owlclaw_ray.domain.principal import Principal, PrincipalKind
+from owlclaw_ray.access.keys import KeyRequest
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.node import NodeCondition
+from owlclaw_ray.domain.principal import LOCAL, Principal, PrincipalKind
+from owlclaw_ray.domain.schedule import ScheduleRequest
 from owlclaw_ray.errors import AccessDeniedError
 from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 from owlclaw_ray.testing.clock import ManualClock
 from serve.parameters import PRINCIPAL, principal_of
-from tests.console.conftest import StageClock, issued
+from tests.console.conftest import StageClock, issued, token_of
+from tests.console.test_pages import triggered
 
 ONE = Principal(DEFAULT_TENANT, PrincipalKind.KEY, "one", scopes=frozenset({"runs:read"}))
 OTHERS = {
@@ -118,6 +126,7 @@ async def test_those_who_ask_while_it_is_made_wait_for_it_and_one_who_goes_away_
         *map(audience, OTHERS.values()),
         audience(address="/console/runs?fragment=chart"),
         audience(compressed=True),
+        replace(audience(), who="key:one"),
     ],
 )
 async def test_who_may_see_something_else_gets_a_part_of_their_own(other):
@@ -147,7 +156,196 @@ async def test_only_so_many_are_kept(monkeypatch):
         await parts.answer(audience(address=f"/{number}"), 1.0, make)
 
     assert make.made == 4
-    assert len(parts._parts) == 2
+    assert len(parts._made._made) == 2
+
+
+def test_what_was_drawn_is_drawn_again_when_it_is_of_other_facts_and_for_each_audience_by_itself():
+    parts, drawn = LiveParts(ManualClock()), []
+
+    def draw():
+        drawn.append(None)
+        return Response(f"drawing {len(drawn)}")
+
+    def asked(facts, principal=ONE):
+        return parts.drawn(audience(principal), facts, draw).body
+
+    assert [asked({"runs": [1]}), asked({"runs": [1]}), asked({"runs": [1, 2]}), asked({"runs": [1]})] == [
+        b"drawing 1",
+        b"drawing 1",
+        b"drawing 2",
+        b"drawing 3",
+    ]
+    assert [asked({"runs": [1]}, each) for each in OTHERS.values()] == [
+        b"drawing 4",
+        b"drawing 5",
+        b"drawing 6",
+    ]
+    assert asked({"runs": [1]}) == b"drawing 3"
+
+
+def test_only_so_many_drawings_are_kept(monkeypatch):
+    monkeypatch.setattr(live_parts, "_MOST", 2)
+    parts, drawn = LiveParts(ManualClock()), []
+    for number in (1, 2, 1, 3, 1, 2):
+        parts.drawn(audience(address=f"/{number}"), {}, lambda number=number: drawn.append(number) or Response())
+
+    assert drawn == [1, 2, 3, 2]
+
+
+async def test_what_is_forgotten_is_made_anew():
+    answers, made = SharedAnswers(ManualClock()), []
+
+    async def make():
+        made.append(None)
+        return len(made)
+
+    assert [await answers.answer("a", 9.0, make) for _ in range(2)] == [1, 1]
+    answers.forget("a")
+    answers.forget("b")
+    assert await answers.answer("a", 9.0, make) == 2
+
+
+@pytest.fixture
+def drawings(monkeypatch):
+    """The parts that are rendered."""
+    found, part = [], Templates.part
+
+    def noted(self, name, block, context):
+        found.append(name)
+        return part(self, name, block, context)
+
+    monkeypatch.setattr(Templates, "part", noted)
+    return found
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "agents?fragment=rows",
+        "agents/patient?fragment=live",
+        "approvals?status=any&fragment=live",
+        "runs?fragment=rows",
+    ],
+)
+async def test_a_part_that_says_what_it_said_is_not_drawn_again_and_a_change_is_seen(browser, runtime, drawings, path):
+    runtime.request_approval("patient", tool="first.tool")
+    await triggered(runtime, "patient", "the first")
+    before = [(await browser.get(f"/console/{path}")).text for _ in range(3)]
+    assert len(drawings) <= 1  # another test may have left the same drawing
+    assert len({*before}) == 1
+
+    runtime.request_approval("patient", tool="second.tool")
+    await triggered(runtime, "patient", "the second")
+    drawings.clear()
+    after = [(await browser.get(f"/console/{path}")).text for _ in range(3)]
+
+    assert len(drawings) == 1
+    assert len({*after}) == 1
+    assert after[0] != before[0]
+
+
+async def test_the_badge_in_a_part_follows_what_waits(browser, runtime, drawings):
+    path = "/console/runs?status=failed&fragment=rows"
+    runtime.request_approval()
+    assert '<b class="badge" data-badge data-v="1">' in (await browser.get(path)).text
+    runtime.request_approval()
+    assert '<b class="badge" data-badge data-v="2">' in (await browser.get(path)).text
+    for _ in range(98):
+        runtime.request_approval()
+    assert '<b class="badge" data-badge data-v="99+">' in (await browser.get(path)).text
+
+
+async def test_what_waits_is_counted_once_for_all_pages_and_anew_after_a_decision(browser, runtime, monkeypatch):
+    counted, count = [], runtime.pending_approvals
+
+    async def counting(tenant, limit):
+        counted.append(tenant)
+        return await count(tenant, limit)
+
+    monkeypatch.setattr(runtime, "pending_approvals", counting)
+    approval = runtime.request_approval()
+    page = (await browser.get("/console/approvals")).text
+    counted.clear()
+    monkeypatch.setattr(StageClock, "step", 0.0)
+    for path in ("runs", "agents", "schedules", "approvals"):
+        assert 'data-v="1">1<span class="unseen"> waiting' in (await browser.get(f"/console/{path}")).text
+    assert counted == []
+
+    path = f"/console/approvals/{approval.request.approval_id}/decision"
+    await browser.send_form(path, token=token_of(page), decision="deny")
+
+    assert 'data-v="" hidden' in (await browser.get("/console/runs")).text
+    assert counted == [DEFAULT_TENANT]
+
+
+async def test_who_asked_for_a_run_and_who_did_not_never_get_the_same_part(browser, runtime, monkeypatch):
+    mine = await runtime.keys.create(LOCAL, KeyRequest("mine", ("approver",)))
+    other = await issued(runtime, "approver")
+    runtime.request_approval(excluded=(f"key:{mine.key.key_id}",))
+    await browser.sign_in(mine.text)
+    asked = (await browser.get("/console/approvals")).text
+    monkeypatch.setattr(StageClock, "step", 0.0)
+    part = "/console/approvals?status=pending&fragment=live"
+    assert html.unescape(re.search(r'<live-region src="([^"]+)"', asked)[1]) == part
+
+    own = (await browser.get(part)).text
+    await browser.sign_in(other)
+    of_another = (await browser.get(part)).text
+
+    assert "You asked for this run" in own
+    assert 'value="allow_once"' not in own
+    assert "You asked for this run" not in of_another
+    assert 'value="allow_once"' in of_another
+
+
+async def test_parts_that_many_get_have_forms_without_a_token_and_the_page_has_it_for_them(browser, runtime):
+    approval = runtime.request_approval()
+    schedule = await runtime.timetable.create(AgentRef.parse("assistant"), ScheduleRequest("look", interval_seconds=60))
+    nodes = [replace(each, state=NodeCondition.DRAINING) for each in runtime.cluster.nodes]
+    runtime.cluster = replace(runtime.cluster, nodes=tuple(nodes))
+    for path, action in (
+        ("approvals", f"approvals/{approval.request.approval_id}/decision"),
+        (f"schedules/{schedule.schedule_id}", f"schedules/{schedule.schedule_id}/pause"),
+        ("fleet", f"fleet/nodes/{nodes[0].node_id}/undrain"),
+    ):
+        whole = (await browser.get(f"/console/{path}")).text
+        region = re.search(r'<live-region src="([^"]+)"[^>]* token="([^"]+)"', whole)
+        part = (await browser.get(html.unescape(region[1]))).text
+
+        assert f'action="/console/{action}"' in part
+        assert {*re.findall(r'name="token" value="([^"]*)"', part)} == {""}
+        assert (await browser.send_form(f"/console/{action}", token="", decision="deny")).status_code == 403
+        sent = await browser.send_form(f"/console/{action}", token=region[2], decision="deny")
+        assert sent.status_code == 303, path
+
+
+async def test_what_surrounds_the_list_of_runs_is_asked_for_once_for_all_who_look(browser, runtime, monkeypatch):
+    asked = []
+
+    def noted(name, ask):
+        async def answer(*given):
+            asked.append(name)
+            return await ask(*given)
+
+        monkeypatch.setattr(runtime, name, answer)
+
+    noted("agents", runtime.agents)
+    noted("run_usage", runtime.run_usage)
+    await browser.get("/console/runs")
+    asked.clear()
+    await browser.get("/console/schedules")
+    monkeypatch.setattr(StageClock, "step", 0.0)
+    await browser.get("/console/runs")
+    page = (await browser.get("/console/runs")).text
+    assert sorted(asked) == ["agents", "run_usage"]
+
+    assert '<option value="assistant">' in page
+    await browser.sign_in(await issued(runtime, "runs:read"))
+    assert '<option value="assistant">' not in (await browser.get("/console/runs")).text
+    await browser.sign_in(await issued(runtime, "runs:read", "agents:read", agents=("agent:patient",)))
+    page = (await browser.get("/console/runs?agent=patient")).text
+    assert '<option value="patient">' in page
+    assert '<option value="assistant">' not in page
 
 
 async def test_many_who_look_at_the_list_of_runs_ask_the_store_once(browser, runtime, monkeypatch):

@@ -19,7 +19,7 @@ class Served(NamedTuple):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """An API that has something of each kind: runs, schedules, memories, approvals, callbacks, deliveries."""
+    """An API that has something of each kind: runs, schedules, memories, approvals, callbacks, deliveries, artifacts."""
     with listening(made(tmp_path_factory.mktemp("contract"))) as url:
         yield Served(url, _fill(url))
 
@@ -30,6 +30,7 @@ def _fill(url: str) -> str:
         told = {"callback_url": "https://shop.example.org/ended"}
         for number in range(5):
             run = http.post(f"/v1/agents/cashier:{number}/triggers", json=told).json()["run_id"]
+        http.post("/v1/agents/clerk/triggers?wait=60").raise_for_status()
         http.post("/v1/webhooks/github", json={"action": "opened"})
         http.post("/v1/agents/assistant/memories", json={"content": "The owner is away.", "tags": ["owner"]})
         while http.get("/v1/approvals").json()["approvals"] == []:

@@ -35,7 +35,7 @@ def our_ids(ours):
         "callback_id": ours.get("/v1/callbacks").json()["callbacks"][0]["callback_id"],
         "delivery_id": ours.get("/v1/deliveries").json()["deliveries"][0]["delivery_id"],
         "key_id": ours.get("/v1/keys").json()["keys"][0]["key_id"],
-        "artifact_id": "art_0123456789abcdef0123456789",
+        "artifact_id": ours.get("/v1/agents/clerk/artifacts").json()["artifacts"][0]["artifact_id"],
     }
 
 
@@ -57,7 +57,7 @@ def test_every_id_of_another_tenant_is_answered_like_one_that_nothing_has(world)
         for method, said in methods.items():
             if not names or said["operationId"] == "ring_schedule":
                 continue
-            agent = path.replace("{agent}", "assistant")
+            agent = path.replace("{agent}", "clerk" if "artifact_id" in names else "assistant")
             foreign = re.sub(r"\{(\w+)\}", lambda found: ids[found[1]], agent)
             nothing = re.sub(r"\{(\w+)\}", lambda found: "0" * len(ids[found[1]]), agent)
             answers = [
@@ -72,6 +72,7 @@ def test_every_id_of_another_tenant_is_answered_like_one_that_nothing_has(world)
             asked |= set(names)
 
     assert asked == ids.keys()
+    assert ours.get(f"/v1/agents/clerk/artifacts/{ids['artifact_id']}").status_code == 200
     (pending,) = [
         each for each in ours.get("/v1/approvals").json()["approvals"] if each["approval_id"] == ids["approval_id"]
     ]

@@ -30,8 +30,13 @@ GITHUB = WebhookSource(
     SignatureForm("X-Hub-Signature-256", prefix="sha256="),
 )
 PAYBACK = {"tool_calls": [{"name": "shop__refund", "arguments": {"order": "17"}}]}
-SCRIPTS = {"assistant": {"then": {"text": "done"}}, "cashier": {"turns": [PAYBACK]}}
-"""What the agents do: one is done at once, one waits for a person."""
+STOCK = {"tool_calls": [{"name": "shop__stock", "arguments": {}}]}
+SCRIPTS = {
+    "assistant": {"then": {"text": "done"}},
+    "cashier": {"turns": [PAYBACK]},
+    "clerk": {"turns": [STOCK, {"text": "done"}]},
+}
+"""What the agents do: one is done at once, one waits for a person, one gets a result that becomes an artifact."""
 BODY_LIMIT = 100_000
 
 app = OwlClaw("shop")
@@ -41,6 +46,12 @@ app = OwlClaw("shop")
 def refund(order: str) -> str:
     """Pay money back."""
     return f"refunded {order}"
+
+
+@app.tool("stock")
+def stock() -> str:
+    """Tell what there is, which is much."""
+    return "tea " * 10_000
 
 
 def _define(folder: Path) -> Path:

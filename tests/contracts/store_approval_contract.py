@@ -43,6 +43,7 @@ from owlclaw_ray.store.queries import (
     JournalOfRun,
     LedgerBreaks,
     LedgerFilter,
+    PendingApprovalCount,
     RunById,
 )
 from tests.contracts.store_commands import AGENT, NOW, activation, claimed, ending, entries, one, submission
@@ -443,6 +444,14 @@ class ApprovalContract:
         assert await found(status=ApprovalStatus.ALLOWED) == ["apr_a"]
         assert await found(agent=AgentRef.parse("trader")) == []
         assert await found(run_id=RunId("run_2")) == []
+
+    async def test_those_that_are_pending_are_counted_as_far_as_wanted(self, store: Store) -> None:
+        await waits(store, *(request(name) for name in "abcd"))
+        await one(store, deciding("a"))
+
+        assert await store.read(PendingApprovalCount(AGENT.tenant, 9)) == 3
+        assert await store.read(PendingApprovalCount(AGENT.tenant, 2)) == 2
+        assert await store.read(PendingApprovalCount(TenantId("other"), 9)) == 0
 
     async def test_each_end_of_an_approval_is_in_the_ledger(self, store: Store) -> None:
         await waits(store, request("a"), request("b"))

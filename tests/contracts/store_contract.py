@@ -12,7 +12,7 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import LARGE, JsonText
 from owlclaw_ray.domain.run import RunError, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger, TriggerKind
-from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.ids import AgentId, RunId, TenantId
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import (
     AgentActivated,
@@ -31,7 +31,15 @@ from owlclaw_ray.store.commands import (
     RunFinished,
     StaleEpoch,
 )
-from owlclaw_ray.store.queries import AgentByRef, AgentPage, AgentsWithWork, JournalOfRun, RunById, RunFilter
+from owlclaw_ray.store.queries import (
+    AgentByRef,
+    AgentPage,
+    AgentsByIds,
+    AgentsWithWork,
+    JournalOfRun,
+    RunById,
+    RunFilter,
+)
 from tests.contracts.store_access_contract import AccessContract
 from tests.contracts.store_admission_contract import AdmissionContract
 from tests.contracts.store_approval_contract import ApprovalContract
@@ -401,6 +409,17 @@ class ActivationContract:
         assert record is not None
         assert (record.running_run, record.running_status) == ("run_1", RunStatus.RUNNING)
         assert [each.agent for each in await store.read(AgentPage(AGENT.tenant))] == [AGENT, OTHER]
+
+    async def test_agents_are_read_by_their_ids_those_of_one_tenant_that_are_known(self, store: Store) -> None:
+        third = AgentRef.parse(AGENT.agent_id, TenantId("租户"))
+        await store.apply([submission("run_1"), submission("run_2", OTHER), submission("run_3", third)])
+
+        asked = AgentsByIds(AGENT.tenant, (OTHER.agent_id, AgentId("trader:nobody"), AGENT.agent_id))
+        assert sorted([await store.read(AgentByRef(each)) for each in (AGENT, OTHER)], key=repr) == sorted(
+            await store.read(asked), key=repr
+        )
+        assert [each.agent for each in await store.read(AgentsByIds(third.tenant, asked.agent_ids))] == [third]
+        assert await store.read(AgentsByIds(AGENT.tenant, ())) == []
 
     async def test_many_agents_of_one_tenant_with_work_hide_none_of_another(self, store: Store) -> None:
         crowd = [AgentRef.parse(f"trader:{number}") for number in range(20)]

@@ -137,6 +137,26 @@ async def test_agents_and_tenants_with_the_same_names_and_contents_never_see_eac
     assert len({each.memory_id for each in (*same, *own)}) == 2 * len(owners)
 
 
+async def test_a_model_that_asks_for_the_memory_of_another_tenant_is_refused(agents, tmp_path):
+    asked = ["tenant", "agent", "agent_id", "namespace"]
+
+    def decide(request):
+        if any(message.tool_calls for message in request.messages):
+            return says("done")
+        return asks(*(("recall", f'{{"query": "secret", "{name}": "default/watch"}}') for name in asked))
+
+    folder, model = agents.define(preload_memories=0), Model(decide)
+    async with in_process_runtime(agents_dir=folder.parent, data_dir=tmp_path / "data", models=[model]) as runtime:
+        await runtime.memory.remember(WATCH, "The secret is oolong.", [])
+        stranger = AgentRef(TenantId("acme"), WATCH.agent_id)
+        run = await runtime.outcome(await runtime.submit(stranger, Trigger(TriggerKind.API, focus="of default/watch")))
+        entries = await runtime.store.read(JournalOfRun(stranger.tenant, run.run_id))
+
+    told = [each.data for each in entries if each.kind is EntryKind.TOOL_FINISHED]
+    assert [each["error"]["type"] for each in told] == ["invalid_arguments"] * len(asked)
+    assert "oolong" not in repr(entries)
+
+
 MEMORIES = """## mem_noon · 2026-05-08T12:00:00+00:00
 
 A pump failed.

@@ -116,8 +116,8 @@ def test_a_pair_of_model_and_tools_is_judged_once(monkeypatch):
     tools = ToolCatalog([tool("a.b"), tool("a.c")])
 
     for _ in range(50):
-        assert tools.problem("m", tools.select(["a.b", "a.c"])) == "no"
-        assert tools.problem("m", tools.select(["a.b"])) == "no"
+        assert tools.problem("m", tools.select(["a.b", "a.c"], DEFAULT_TENANT)) == "no"
+        assert tools.problem("m", tools.select(["a.b"], DEFAULT_TENANT)) == "no"
 
     assert len(asked) == 2
 

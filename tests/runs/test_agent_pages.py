@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.ids import DEFAULT_TENANT
+from owlclaw_ray.ids import DEFAULT_TENANT, AgentId
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.contracts.store_commands import submission
@@ -67,3 +67,17 @@ async def test_a_page_of_many_agents_looks_at_the_files_of_a_definition_once(age
 
     assert sorted(looked) == ["alpha", "bench", "gone"]
     assert [view.agent.agent_id for view in found if view.problem] == ["gone:1", "gone:2"]
+
+
+async def test_agents_that_are_called_come_in_that_order_with_and_without_a_definition(agents, tmp_path):
+    agents.define("alpha")
+    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data", clock=ManualClock()) as runtime:
+        await runtime.store.apply(queued("gone:1", "alpha:2", "alpha:1"))
+        called = [AgentId(each) for each in ("alpha:2", "gone:1", "alpha", "alpha:1")]
+
+        found = await runtime.agents_called(DEFAULT_TENANT, called)
+
+        assert await runtime.agents_called(DEFAULT_TENANT, ()) == []
+    assert [view.agent.agent_id for view in found] == called
+    assert [view.record.queued_runs if view.record else None for view in found] == [1, 1, None, 1]
+    assert [bool(view.problem) for view in found] == [False, True, False, False]

@@ -118,7 +118,7 @@ class Turn:
             "duration_ms": 1,
         }
         journal.record(EntryKind.MODEL_REPLIED, reply)
-        visible = ToolCatalog(TOOLS.values()).select([name for name in TOOLS if name not in HIDDEN])
+        visible = ToolCatalog(TOOLS.values()).select([name for name in TOOLS if name not in HIDDEN], agent.tenant)
         gate = PermissionGate(run, journal, policy or PermissionPolicy(), SessionGrants(), clock, approve)
         definition = AgentDefinition("watch", "1", "", "Be calm.", "- look", "", ModelChoice("scripted:echo"))
         governor = DefinitionGovernor(tuple(TOOLS.values()), clock)

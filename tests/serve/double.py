@@ -64,6 +64,7 @@ from owlclaw_ray.errors import (
 )
 from owlclaw_ray.ids import (
     DEFAULT_TENANT,
+    AgentId,
     ApprovalId,
     ArtifactId,
     MemoryId,
@@ -576,6 +577,15 @@ class MemoryRuntime(Runtime):
         found = sorted((ref for ref in refs if ref.agent_id > after), key=lambda ref: ref.agent_id)
         return [await self.agent(ref) for ref in found[:limit]]
 
+    async def agents_called(self, tenant: TenantId, agent_ids: Sequence[AgentId]) -> Sequence[AgentView]:
+        async def view(ref: AgentRef) -> AgentView:
+            try:
+                return await self.agent(ref)
+            except UnknownAgentError as error:
+                return AgentView(ref, None, "", scripted=False, isolation="", warnings=(), problem=str(error))
+
+        return [await view(AgentRef(tenant, each)) for each in agent_ids]
+
     async def agent(self, agent: AgentRef) -> AgentView:
         self._known(agent)
         broken = agent.definition == "broken"
@@ -645,7 +655,16 @@ class MemoryRuntime(Runtime):
         left_out = (LeftOut("move", "its schema has oneOf"),)
         return (
             McpServerView("files", "stdio", "npx", McpState.UP, at, "", 1, 14, 0, ("mcp.files.read",), left_out),
-            McpServerView("web", "http", "https://example.com/mcp", McpState.DOWN, at, "ConnectError: refused", 3),
+            McpServerView(
+                "web",
+                "http",
+                "https://example.com/mcp",
+                McpState.DOWN,
+                at,
+                "ConnectError: refused",
+                3,
+                tenants=(TenantId("acme"),),
+            ),
         )
 
     async def ledger(self, where: LedgerFilter) -> Sequence[ChainedRecord]:
@@ -713,6 +732,9 @@ class MemoryRuntime(Runtime):
             and (where.status is None or approval.status is where.status)
         ]
         return found[: where.limit]
+
+    async def pending_approvals(self, tenant: TenantId, limit: int) -> int:
+        return len(await self.approvals(ApprovalFilter(tenant, status=ApprovalStatus.PENDING, limit=limit)))
 
     async def approval(self, tenant: TenantId, approval_id: ApprovalId) -> Approval:
         if approval_id not in self._approvals:

@@ -132,6 +132,38 @@ def test_rules_about_a_server_that_is_up_are_said(project: Path):
     assert problem.fix == "did you mean mcp.files.write?"
 
 
+def test_rules_of_a_tenant_s_definition_about_what_is_for_others_are_said(project: Path):
+    (project / "owlclaw.yaml").write_text(
+        "app: app:app\nmcp: {servers: {crm: {command: sh, tenants: [acme]}, wiki: {command: sh, tenants: [acme]}}}\n"
+    )
+    text = APP.replace("@app.handler\n", '@app.handler(tenants=["acme"])\n')
+    (project / "app.py").write_text(text)
+    rules = "permissions: {allow: [mcp.crm.find, 'mcp.wiki.*', desk.price], deny: [desk.refund]}\n"
+    for tenant in ("acme", "beta"):
+        own = project / "agents" / f"@{tenant}" / "clerk"
+        own.mkdir(parents=True)
+        for name in ("SOUL.md", "IDENTITY.md"):
+            (own / name).write_text((project / "agents/clerk" / name).read_text())
+        (own / "agent.yaml").write_text(rules)
+    agent_file(project, rules)
+    settings = load_settings(project, {})
+    app = application(settings.app, project)
+    known = KnownNames.of(app, declared_tools(app.sources()), settings, {"crm": ["mcp.crm.find"]})
+    folder = DefinitionFolder(settings.agents_dir, settings.defaults)
+
+    def said_of(name: str) -> list[str]:
+        return [str(each) for each in tool_advice(app, known, settings, [folder.load(name)])]
+
+    assert said_of("clerk") == said_of("acme/clerk") == []
+    found = said_of("beta/clerk")
+    assert len(found) == 3
+    assert "'mcp.crm.find', which matches no tool" in found[0]
+    assert "mcp.servers.crm.tenants of owlclaw.yaml does not name its tenant" in found[0]
+    assert "'mcp.wiki.*', which matches no tool" in found[1]
+    assert "'desk.refund', which matches no tool" in found[2]
+    assert "did you mean" not in "".join(found)
+
+
 def test_a_tool_without_a_docstring_is_said_with_its_line(project: Path):
     silent = "@app.tool\ndef weight(article: str) -> int:\n    return 1\n"
     described = "app.tool('height', description='How high it is.')(lambda: 1)\n"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Connection, Select, Table, case, exists, func, null, select, tuple_
 
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.approval import Approval
+from owlclaw_ray.domain.approval import Approval, ApprovalStatus
 from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord
@@ -28,6 +28,7 @@ from owlclaw_ray.store.queries import (
     AgentByRef,
     AgentPage,
     AgentRecord,
+    AgentsByIds,
     AgentsByKeyPrefix,
     AgentsOfDefinition,
     AgentsWithWork,
@@ -55,6 +56,7 @@ from owlclaw_ray.store.queries import (
     OldCallbacks,
     OldDeliveries,
     PausedHeartbeats,
+    PendingApprovalCount,
     PendingCallbackCount,
     ProgressOfRuns,
     PromptTexts,
@@ -333,6 +335,12 @@ def _read_agent_page(connection: Connection, query: AgentPage) -> Sequence[Agent
     return [_agent(row) for row in connection.execute(found)]
 
 
+@reads(AgentsByIds)
+def _read_agents_by_ids(connection: Connection, query: AgentsByIds) -> Sequence[AgentRecord]:
+    keys = [tenant_key(query.tenant, each) for each in query.agent_ids]
+    return [_agent(row) for row in connection.execute(_agents.where(agents.c.agent.in_(keys)))]
+
+
 _suspended = select(tenants.c.tenant).where(tenants.c.status != TenantStatus.ACTIVE.value)
 
 
@@ -520,6 +528,13 @@ def _read_approvals(connection: Connection, where: ApprovalFilter) -> Sequence[A
     found = select(*APPROVALS.columns).where(*_of_runs(approvals, where))
     found = found.order_by(approvals.c.requested_at.desc(), approvals.c.approval_id.desc()).limit(where.limit)
     return [approval_of(row) for row in connection.execute(found)]
+
+
+@reads(PendingApprovalCount)
+def _count_pending_approvals(connection: Connection, query: PendingApprovalCount) -> int:
+    where = ApprovalFilter(query.tenant, status=ApprovalStatus.PENDING)
+    found = select(approvals.c.approval_id).where(*_of_runs(approvals, where)).limit(query.limit)
+    return len(connection.execute(found).all())
 
 
 def _of_runs(table: Table, where: ApprovalFilter | CallbackFilter) -> Iterator[ColumnElement[bool]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from owlclaw_ray.ids import TenantId
+
 SENSITIVE_PATHS = ("~/.ssh", "~/.gnupg", "~/.aws", "~/.config/gcloud", "*.pem", "*.key", ".env", ".env.*")
 COMMAND_SECONDS = 120.0
 MAX_COMMAND_SECONDS = 600.0
@@ -31,3 +33,5 @@ class CodeOptions(Struct, frozen=True):
     """Of a command's stdout, and of its stderr, that are kept."""
     file_bytes: int = 10 * 1024 * 1024
     """The largest file that is written, edited or searched."""
+    tenants: frozenset[TenantId] = frozenset()
+    """Whose agents have the tools; empty: everybody's."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 from pydantic import BaseModel
 
 from owlclaw_ray.domain.json import JsonObject
@@ -49,7 +50,8 @@ class CodeTools:
         self._environment = child_environment(environ, options.env)
         self.policy = PathPolicy.of(options, self._environment)
         self._ripgrep = shutil.which("rg", path=self._environment["PATH"])
-        self._tools = {each.definition.name: each for each in self._made()}
+        own = (replace(each, definition=replace(each.definition, tenants=options.tenants)) for each in self._made())
+        self._tools = {each.definition.name: each for each in own}
 
     def definitions(self) -> tuple[ToolDefinition, ...]:
         """See ToolSource.definitions."""

@@ -14,6 +14,7 @@ from owlclaw_ray.configuration.problems import model_problems
 from owlclaw_ray.configuration.yaml_document import dotted
 from owlclaw_ray.domain.environment import name_problem
 from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.domain.principal import tenants_problem
 from owlclaw_ray.errors import ConfigurationError, Problem
 from owlclaw_ray.tools.declarative.options import DeclarativeOptions
 from owlclaw_ray.tools.declarative.tool import (
@@ -133,6 +134,8 @@ def _problems(
     for field, text in texts.items():
         yield from ((field, what, "") for name in fields_of(text) if (what := field_problem(name, schema)))
     yield from ((f"tags[{index}]", what, fix) for index, what, fix in tag_problems(written.tags))
+    if written.tenants is not None and (what := tenants_problem(written.tenants)):
+        yield "tenants", what, ""
     for index, name in enumerate(written.env_allowlist):
         if what := name_problem(name):
             yield f"env_allowlist[{index}]", f"{name!r} {what}", ""

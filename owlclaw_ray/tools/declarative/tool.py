@@ -17,6 +17,7 @@ from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition, ToolResult
 from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.errors import ToolArgumentsError
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.tools.adapter import CallTarget, target_of
 from owlclaw_ray.tools.arguments import Arguments, as_object, decode_arguments
 from owlclaw_ray.tools.declarative.commands import WordRole, roles
@@ -40,6 +41,8 @@ class ToolFile(BaseModel):
     input_schema: JsonObject
     permission: Literal["readonly", "write"]
     tags: list[_NonEmpty] = []
+    tenants: list[str] | None = None
+    """Whose agents have it; none: those of all tenants."""
     command_type: Literal["exec"] = "exec"
     command: _NonEmpty
     """The program; with a slash in it, from the file's folder on. No shell reads it."""
@@ -167,6 +170,7 @@ class DeclarativeTool:
                 tags=frozenset({*written.tags, "declarative", written.permission}),
                 timeout=self._seconds + GRACE_SECONDS,
                 metadata={"file": self.source, "command": written.command, "working_dir": str(self._folder)},
+                tenants=frozenset(map(TenantId, written.tenants or ())),
             ),
         )
 

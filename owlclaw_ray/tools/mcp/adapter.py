@@ -15,7 +15,7 @@ from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.tool import Effect, ToolDefinition, ToolResult
 from owlclaw_ray.domain.tool_call import ToolInvocation
 from owlclaw_ray.errors import ArtifactTooLargeError, RetryableError, RuntimeUnavailableError
-from owlclaw_ray.ids import ArtifactId, derived_id
+from owlclaw_ray.ids import ArtifactId, TenantId, derived_id
 from owlclaw_ray.tools.arguments import Arguments, as_object
 from owlclaw_ray.tools.artifact_home import ArtifactHome
 from owlclaw_ray.tools.failure import ToolFailureError
@@ -137,7 +137,7 @@ class McpTools:
         """See ToolAdapter.run."""
         definition = self.find(invocation.tool)
         if definition is None:
-            raise self.missing(invocation.tool)
+            raise self.missing(invocation.tool, invocation.agent.tenant)
         arguments = self._read(definition, invocation.arguments)
         call = McpCall(
             server=definition.metadata[SERVER],
@@ -166,10 +166,10 @@ class McpTools:
         content = content_of(invocation.tool, answer, lambda *block: self._keep(invocation, *block))
         return ToolResult(invocation.call_id, content, metadata={SERVER: call.server})
 
-    def missing(self, tool: str) -> ToolFailureError:
+    def missing(self, tool: str, tenant: TenantId) -> ToolFailureError:
         """See DynamicTools.missing."""
         server = tool.removeprefix(PREFIX).partition(".")[0]
-        if any(each.metadata[SERVER] == server for each in self._known.definitions.values()):
+        if any(each.metadata[SERVER] == server and each.is_for(tenant) for each in self._known.definitions.values()):
             return ToolFailureError("tool_not_available", f"the MCP server {server} does not offer {tool} any more")
         what = f"the MCP server {server} is not there: it is down, or was just started. Try again later."
         return ToolFailureError(UNAVAILABLE, what, retryable=True)

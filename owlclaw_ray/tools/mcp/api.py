@@ -55,6 +55,8 @@ class McpServerView(Struct, frozen=True):
     tools: tuple[str, ...] = ()
     """Canonical names."""
     left_out: tuple[LeftOut, ...] = ()
+    tenants: tuple[TenantId, ...] = ()
+    """Whose agents alone have its tools; empty: everybody's."""
 
 
 class McpCatalog(Struct, frozen=True):

@@ -319,7 +319,7 @@ class Connection:
         headers = self._headers(self.endpoint, where)
         url = self._secrets.fill(self.endpoint.url, f"{where}.url")
         patience = httpx2.Timeout(self._options.connect, read=None)  # answers have the time limits of calls
-        async with httpx2.AsyncClient(headers=headers, timeout=patience) as http:
+        async with httpx2.AsyncClient(headers=headers, timeout=patience, follow_redirects=False) as http:
             yield streamable_http_client(url, http_client=http)
 
     def _headers(self, address: Address, where: str) -> dict[str, str]:

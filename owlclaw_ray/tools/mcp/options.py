@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from owlclaw_ray.ids import TenantId
+
 CONNECT_SECONDS = 20.0
 HEALTH_SECONDS = 30.0
 BACKOFF_SECONDS = 0.5
@@ -74,6 +76,12 @@ class McpServerOptions(Struct, frozen=True):
     tags: tuple[str, ...] = ()
     timeout: float | None = None
     rules: tuple[ToolRule, ...] = ()
+    tenants: frozenset[TenantId] = frozenset()
+    """Whose agents have its tools; for all others there is no such server. Empty: everybody's."""
+
+    def is_for(self, tenant: TenantId) -> bool:
+        """Return whether there is this server for the agents of a tenant."""
+        return not self.tenants or tenant in self.tenants
 
 
 class McpOptions(Struct, frozen=True):

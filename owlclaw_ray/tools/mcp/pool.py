@@ -7,12 +7,13 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 import psutil
 
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.tool import CallProgress
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.secrets.api import AskSecret, no_secrets
 from owlclaw_ray.tools.mcp.api import McpCall, McpCatalog, McpProblem, McpServerView, McpState, McpTrouble
@@ -22,6 +23,7 @@ from owlclaw_ray.tools.mcp.server_tools import ServerTools, offering_of
 from owlclaw_ray.tools.mcp.tenant_connections import TenantConnections
 
 _LOOK_SECONDS = 0.5
+_Shared: TypeAlias = tuple[Endpoint, frozenset[TenantId]]
 
 
 @asynccontextmanager
@@ -59,29 +61,33 @@ async def _end(pid: int) -> None:
 
 
 class ConnectionLeases:
-    """Connections by what is connected to: who asks for the same one shares it, and the last to give it back ends it."""
+    """Connections by what is connected to, and for which tenants: servers that have both in common share one, and the last to give
+    it back ends it.
+    """
 
     def __init__(self, make: Callable[[str, Endpoint], Connection]) -> None:
         self._make = make
-        self._connections: dict[Endpoint, Connection] = {}
-        self._users: dict[Endpoint, int] = {}
-        self._lives: dict[Endpoint, asyncio.Task[None]] = {}
+        self._connections: dict[_Shared, Connection] = {}
+        self._users: dict[_Shared, int] = {}
+        self._lives: dict[_Shared, asyncio.Task[None]] = {}
 
-    def take(self, name: str, endpoint: Endpoint) -> Connection:
+    def take(self, server: McpServerOptions) -> Connection:
         """Return the connection, begun by the first who takes it."""
-        if endpoint not in self._connections:
-            connection = self._connections[endpoint] = self._make(name, endpoint)
-            self._lives[endpoint] = asyncio.create_task(connection.run())
-        self._users[endpoint] = self._users.get(endpoint, 0) + 1
-        return self._connections[endpoint]
+        shared = server.endpoint, server.tenants
+        if shared not in self._connections:
+            connection = self._connections[shared] = self._make(server.name, server.endpoint)
+            self._lives[shared] = asyncio.create_task(connection.run())
+        self._users[shared] = self._users.get(shared, 0) + 1
+        return self._connections[shared]
 
-    async def give_back(self, endpoint: Endpoint) -> None:
+    async def give_back(self, server: McpServerOptions) -> None:
         """Return when nothing is left of it, if this was the last who had it."""
-        self._users[endpoint] -= 1
-        if self._users[endpoint] == 0:
-            del self._users[endpoint]
-            self._connections.pop(endpoint).stop()
-            await self._lives.pop(endpoint)
+        shared = server.endpoint, server.tenants
+        self._users[shared] -= 1
+        if self._users[shared] == 0:
+            del self._users[shared]
+            self._connections.pop(shared).stop()
+            await self._lives.pop(shared)
 
 
 class McpPool:
@@ -127,14 +133,14 @@ class McpPool:
     async def start(self) -> None:
         """Begin to start every server."""
         for server in self._servers.values():
-            self._connections[server.name] = self._leases.take(server.name, server.endpoint)
+            self._connections[server.name] = self._leases.take(server)
         self._change()
 
     async def stop(self) -> None:
         """End every server; returns when no process of them is left."""
         servers = [self._servers[name] for name in self._connections]
         self._connections.clear()
-        leaving = (self._leases.give_back(server.endpoint) for server in servers)
+        leaving = (self._leases.give_back(server) for server in servers)
         await asyncio.gather(*leaving, self._of_tenants.stop())
 
     async def catalog(self, known: str, seconds: float) -> McpCatalog | None:
@@ -149,9 +155,12 @@ class McpPool:
         return self._catalog
 
     async def call(self, call: McpCall) -> JsonObject | McpProblem:
-        """Return the result of a call, or what went wrong; a call whose caller's process ends is cancelled."""
+        """Return the result of a call, or what went wrong; a call whose caller's process ends is cancelled.
+
+        A server that the caller's tenant does not have is answered as one that nobody has.
+        """
         connection = self._connections.get(call.server)
-        if connection is None:
+        if connection is None or not self._servers[call.server].is_for(call.tenant):
             return McpProblem(McpTrouble.NOT_SENT, f"there is no MCP server {call.server} here.")
         server = self._servers[call.server]
         own = isinstance(server.endpoint, Address) and server.endpoint.secret_headers
@@ -193,6 +202,7 @@ class McpPool:
             starts=connection.traffic.starts,
             calls=connection.traffic.calls + self._of_tenants.calls[server.name],
             running=connection.traffic.running + self._of_tenants.running[server.name],
+            tenants=tuple(sorted(server.tenants)),
             tools=tuple(sorted(each.name for each in offering.definitions)),
             left_out=offering.left_out,
         )

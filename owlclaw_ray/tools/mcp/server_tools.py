@@ -237,6 +237,7 @@ def _definition(server: McpServerOptions, tool: JsonObject, rule: ToolRule) -> T
         tags=frozenset({*tags, permission.value}),
         timeout=rule.timeout or server.timeout,
         metadata={SERVER: server.name, RAW_NAME: raw},
+        tenants=server.tenants,
     )
 
 

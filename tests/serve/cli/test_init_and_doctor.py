@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import sqlite3
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,11 @@ import pytest
 from owlclaw_ray.app_loader import load_app
 from owlclaw_ray.definitions.folder import DefinitionFolder
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.tenant import Tenant, TenantStatus
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.models.scripted.library import ScriptLibrary
 from owlclaw_ray.settings import load_settings
+from owlclaw_ray.store.commands import PutTenant
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.openai_server import CannedFailure, CannedReply, FunctionCall, OpenAIServer
@@ -310,6 +314,42 @@ def test_wrong_settings_of_a_tenant_are_found_and_named(cli: Run, project: Path)
     assert result.exit_code == 1
     assert "FAIL tenant: @acme/tenant.yaml:1: modle: there is no such key" in result.output
     assert "did you mean model?" in result.output
+
+
+def test_tenants_that_settings_and_tools_name_and_that_there_are_not_are_warned_of(cli: Run, project: Path):
+    code = (project / "app.py").read_text()
+    (project / "app.py").write_text(code.replace('("write_note")', '("write_note", tenants=["acme", "bata"])'))
+    with (project / "owlclaw.yaml").open("a") as file:
+        file.write(
+            "\nmcp: {servers: {crm: {command: sh, tenants: [acme]}, wiki: {command: sh, tenants: [bata, default]}}}\n"
+            "webhooks: {sources: {git: {agent: assistant, tenant: gone, tenant_secrets: [K], signature: {header: X}}}}\n"
+        )
+    before = " ".join(cli("doctor", "--folder", str(project)).output.split())
+    assert "WARN tenants: there is no tenant 'acme' here" in before
+
+    (project / ".owlclaw").mkdir(mode=0o700)
+    asyncio.run(_make_tenants(load_settings(project, {}).store_url))
+    result = cli("doctor", "--folder", str(project))
+    output = " ".join(result.output.split())
+
+    assert result.exit_code == 0
+    assert "'acme'" not in output
+    assert "'default'" not in output
+    assert "no tenant 'bata' here, which mcp.servers.wiki.tenants, tool demo.write_note name" in output
+    assert "no tenant 'gone' here, which webhooks.sources.git.tenant names" in output
+    assert "owlclaw tenants create bata" in output
+
+
+async def _make_tenants(url: str) -> None:
+    """Have the tenants acme, and gone, which is deleted."""
+    at = datetime(2026, 3, 1, tzinfo=UTC)
+    store = await open_store(url, writer="test")
+    try:
+        for name, status in (("acme", TenantStatus.ACTIVE), ("gone", TenantStatus.DELETED)):
+            tenant = Tenant(TenantId(name), name, at, "ada", status)
+            await store.apply([PutTenant(tenant)])
+    finally:
+        await store.close()
 
 
 def test_a_model_that_cannot_take_the_tools_of_its_agent_is_found(cli: Run, project: Path):

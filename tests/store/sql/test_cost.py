@@ -17,7 +17,7 @@ from owlclaw_ray.domain.schedule import OverlapPolicy
 from owlclaw_ray.domain.trigger import BusyPolicy
 from owlclaw_ray.domain.usage import Grain, UsageBy
 from owlclaw_ray.domain.webhook import DeliveryStatus
-from owlclaw_ray.ids import ApprovalId, DeliveryId, RunId, ScheduleId
+from owlclaw_ray.ids import AgentId, ApprovalId, DeliveryId, RunId, ScheduleId
 from owlclaw_ray.runs.expiry import RunExpiry
 from owlclaw_ray.store.commands import (
     AppendJournal,
@@ -37,6 +37,7 @@ from owlclaw_ray.store.commands import (
 )
 from owlclaw_ray.store.queries import (
     AgentPage,
+    AgentsByIds,
     AgentsByKeyPrefix,
     AgentsWithWork,
     ApprovalById,
@@ -52,6 +53,7 @@ from owlclaw_ray.store.queries import (
     LedgerFilter,
     LedgerPlace,
     NextDueTime,
+    PendingApprovalCount,
     ReleasedRuns,
     RunById,
     RunFilter,
@@ -216,6 +218,7 @@ async def test_approvals_are_asked_decided_and_read_without_reading_whole_tables
             await sqlite_store.apply([command])
         await sqlite_store.read(ApprovalById(AGENT.tenant, ApprovalId("apr_a")))
         await sqlite_store.read(ExpiredApprovals(NOW))
+        await sqlite_store.read(PendingApprovalCount(AGENT.tenant, 9))
         for where in ({}, {"agent": AGENT}, {"run_id": RunId("run_1")}, {"status": ApprovalStatus.PENDING}):
             await sqlite_store.read(ApprovalFilter(AGENT.tenant, **where))
 
@@ -302,6 +305,13 @@ async def test_looking_for_work_reads_only_what_is_active(sqlite_store):
         if index in plan[0]
     }
     assert used == {"runs_active", "schedules_due", "agents_by_tenant"}
+
+
+async def test_agents_are_read_by_their_ids_without_reading_whole_tables(sqlite_store):
+    with statements_of(sqlite_store) as seen:
+        await sqlite_store.read(AgentsByIds(AGENT.tenant, (AGENT.agent_id, AgentId("trader:b"))))
+
+    assert whole_tables(await plans_of(sqlite_store, seen)) == []
 
 
 async def test_what_was_counted_is_read_by_the_time_that_is_asked_for_and_of_one_agent_by_its_days(sqlite_store):

@@ -97,6 +97,8 @@ def test_other_files_are_no_tools(folder):
             "tags[1]: has 'Dangerous' (a tag is a word in small letters: write 'dangerous')",
         ),
         ({"tags": ["dangerous "]}, "tags[0]: has 'dangerous ' (a tag is a word in small letters: write 'dangerous')"),
+        ({"tenants": ["Acme"]}, "tools/usage.json: tenants: has 'Acme', which is no id of a tenant"),
+        ({"tenants": []}, "tools/usage.json: tenants: names no tenant"),
         ({"timeout_ms": "5"}, "tools/usage.json: timeout_ms: is '5'"),
         ({"timeout_ms": 600_001}, "timeout_ms: is 600001 (tools.max_command_timeout_seconds allows 600000)"),
         ({"stdout_limit_bytes": 0}, "stdout_limit_bytes: is 0"),

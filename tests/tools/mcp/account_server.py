@@ -40,6 +40,8 @@ class AccountServer:
     known: set[str] | None = None
     has_sessions: bool = False
     """Whether it speaks the older protocol."""
+    moved: dict[str, str] = field(default_factory=dict)
+    """Where credentials are sent on to."""
     asked: list[Asked] = field(default_factory=list)
     gate: threading.Event = field(default_factory=threading.Event)
 
@@ -90,6 +92,11 @@ class AccountServer:
                     scope["client"][1],
                 )
             )
+            if authorization in self.moved:
+                head = [(b"location", self.moved[authorization].encode())]
+                await send({"type": "http.response.start", "status": 307, "headers": head})
+                await send({"type": "http.response.body", "body": b""})
+                return
             if self.known is not None and authorization not in self.known:
                 await send({"type": "http.response.start", "status": 401, "headers": []})
                 await send({"type": "http.response.body", "body": b""})

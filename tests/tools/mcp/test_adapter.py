@@ -101,8 +101,8 @@ def test_a_call_that_nobody_has_looked_at_is_not_made_although_the_tool_is_there
     world.servers.offered, offered = None, world.servers.offered
     definition = world.executor._sources.definition
 
-    def late(tool):
-        found = definition(tool)
+    def late(tool, tenant):
+        found = definition(tool, tenant)
         world.servers.offered = offered
         return found
 

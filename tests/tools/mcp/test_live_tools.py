@@ -4,6 +4,7 @@ import asyncio
 
 from owlclaw_ray.domain.tool import Effect, Permission, ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.runs.catalog import ToolCatalog
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.tools.mcp.api import McpCatalog
@@ -94,17 +95,17 @@ async def test_a_server_that_hangs_holds_the_first_runs_up_for_a_moment_and_no_l
 
 def test_offered_tools_stand_beside_the_fixed_ones_and_never_in_their_place():
     catalog = ToolCatalog([tool("shop.order"), tool("mcp.files.read", "fixed")])
-    before = catalog.select(["shop.order", "mcp.files.read", "mcp.files.write"])
+    before = catalog.select(["shop.order", "mcp.files.read", "mcp.files.write"], DEFAULT_TENANT)
 
     known = catalog.offer([tool("mcp.files.read", "offered"), tool("mcp.files.write"), tool("mcp.files__read")])
-    after = catalog.select(["shop.order", "mcp.files.read", "mcp.files.write"])
+    after = catalog.select(["shop.order", "mcp.files.read", "mcp.files.write"], DEFAULT_TENANT)
     catalog.offer([])
 
     assert [each.name for each in known] == ["shop.order", "mcp.files.read", "mcp.files.write"]
     assert before.names == ("mcp.files.read", "shop.order")
     assert after.names == ("mcp.files.read", "mcp.files.write", "shop.order")
     assert after.by_wire_name["mcp__files__read"].description == "fixed"
-    assert catalog.names == ("mcp.files.read", "shop.order")
+    assert catalog.names(DEFAULT_TENANT) == ("mcp.files.read", "shop.order")
 
 
 async def test_a_run_that_goes_on_waits_for_the_server_whose_tools_it_was_begun_with():

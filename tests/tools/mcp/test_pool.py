@@ -178,9 +178,9 @@ async def test_all_who_use_a_server_share_its_process_and_the_last_one_ends_it(t
         answers = await asyncio.gather(*(pool.ask("one", "echo", {"text": str(number)}) for number in range(50)))
         pids = {pool.pid(name) for name in ("one", "two", "other")}
 
-        await pool._leases.give_back(servers[0].endpoint)
+        await pool._leases.give_back(servers[0])
         assert alive(pool.pid("two"))
-        pool._leases.take("one", servers[0].endpoint)
+        pool._leases.take(servers[0])
 
     assert answers == [text(str(number)) for number in range(50)]
     assert len(pids) == 2

@@ -14,7 +14,7 @@ from owlclaw_ray.ids import TenantId
 from owlclaw_ray.store.queries import JournalOfRun, LedgerFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
-from owlclaw_ray.tools.mcp.api import McpCall, McpProblem, McpTrouble
+from owlclaw_ray.tools.mcp.api import McpCall, McpProblem, McpState, McpTrouble
 from owlclaw_ray.tools.mcp.options import McpOptions
 from owlclaw_ray.tools.mcp.tenant_connections import IDLE_SECONDS
 from tests.tools.mcp.account_server import LISTER, account_server
@@ -169,6 +169,21 @@ async def test_a_credential_that_the_server_refuses_is_named_in_no_message_and_k
     assert "crm of tenant acme is down" in caplog.text
     assert text_of(let_in).startswith("beta")
     assert (view.state.value, view.problem) == ("up", "")
+
+
+@pytest.mark.parametrize("credential", [LISTER, "Bearer acme-token-1"], ids=["while it is listed", "in a call"])
+async def test_a_server_sends_nobody_on_to_another_address(server, secrets, credential):
+    with account_server() as elsewhere:
+        server.moved[credential] = f"http://127.0.0.1:{elsewhere.port}/mcp"
+        async with pool_of(server.options(), secret=secrets.ask) as pool:
+            if credential == LISTER:
+                await pool.seen("crm", lambda view: view.state is McpState.DOWN)
+            else:
+                await pool.up("crm")
+                assert (await ask(pool, ACME)).trouble is McpTrouble.NOT_SENT
+
+    assert [each.authorization for each in server.asked if each.authorization == credential]
+    assert elsewhere.asked == []
 
 
 async def test_a_connection_that_nobody_uses_is_ended(server, secrets):
