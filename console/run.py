@@ -22,10 +22,11 @@ from console.runs import again, begun, run_of, seq_of
 from console.text import bytes_of, pretty
 from console.timeline import RunTimeline, Zoom, flame, timeline
 from console.visits import read_form
+from console.whole_runs import WholeRuns
 from console.withheld import withheld_from
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.principal import LOCAL
-from owlclaw_ray.domain.run import Run, Usage
+from owlclaw_ray.domain.run import Run
 from owlclaw_ray.errors import DefinitionError, NotFoundError, Problem, UnknownAgentError
 from owlclaw_ray.store.queries import RunProgress
 from serve.errors import InvalidRequestError
@@ -52,6 +53,7 @@ class RunPages(Pages):
     def __init__(self, surroundings: Surroundings, templates: Templates, badge: ApprovalBadge) -> None:
         super().__init__(surroundings, templates, badge)
         self._pulse = KeepAliveTimer(surroundings.keep_alive)
+        self._whole = WholeRuns(surroundings.runtime)
 
     @page("GET /console/runs/{run_id}", "runs:read", "view", "before", "did", "picture", "zoom", FRAGMENT)
     async def console_run(self, request: Request) -> Response:
@@ -68,9 +70,10 @@ class RunPages(Pages):
         now = self._surroundings.clock.now()
         only_head = request.query_params.get(FRAGMENT) == "head"
         first, last = (entries[0].seq, entries[-1].seq) if entries else (1, 0)
-        definition, of_family, withheld = await asyncio.gather(
+        definition, of_family, used, withheld = await asyncio.gather(
             self._definition(run, found),
-            family(self._runtime, principal, run, entries),
+            family(self._runtime, self._whole, principal, run),
+            self._whole.usage(run),
             withheld_from(self._runtime, principal, run) if entries and before is None and not only_head else known(()),
         )
         return await self.shown(
@@ -84,13 +87,16 @@ class RunPages(Pages):
             ),
             did=request.query_params.get("did") == "cancel",
             before=before,
+            first_page=PAGE + 1,
             first=first,
             last=last,
             entries=() if only_head else EntryViews(earlier).of(entries),
             picture=picture,
             zoom=zoom,
             times=_drawn(picture, entries, now, over=run.status.final or before is not None, zoom=zoom),
-            usage=_usage(run, entries),
+            usage=used,
+            part=before is not None or first > 1,
+            entry_page=partial(_entry_page, run, view, before),
             definition=definition,
             withheld=withheld,
             payload="" if run.trigger.content is None else pretty(run.trigger.payload),
@@ -156,8 +162,9 @@ class RunPages(Pages):
         body = b""
         if watched.entries:
             context = {"entries": made.of(watched.entries), "run": run, "view": view, "may": may}
+            context["entry_page"] = partial(_entry_page, run, view, None)
             lines = bytes_of(self._templates.part("run.html", "entry_list", context)).splitlines()
-            data = b"\n".join(b"data: " + line for line in lines if line.strip())
+            data = b"\n".join(b"data: " + line for line in lines)
             body = b"id: %d\nevent: entries\n%s\n\n" % (watched.entries[-1].seq, data)
         return body + (b"event: end\ndata: %s\n\n" % watched.status.value.encode() if watched.over else b"")
 
@@ -178,16 +185,14 @@ class RunPages(Pages):
         return see(f"/runs/{accepted.run_id}")
 
 
-def _usage(run: Run, entries: Sequence[JournalEntry]) -> Usage:
-    """Return what the run used: in the end what it says itself, else what the replies that are shown say."""
-    if run.result is not None:
-        return run.result.usage
-    used = Usage()
-    for each in entries:
-        if each.kind is EntryKind.MODEL_REPLIED:
-            told = each.data.get("usage") or {}
-            used += Usage(**{name: told.get(name, 0) for name in Usage.__struct_fields__})
-    return used
+def _entry_page(run: Run, view: str, before: int | None, seq: int) -> str:
+    """Return the page at which an entry stays, to go before its `#e…`: the one that is shown, empty, unless others will push it off."""
+    last = -(-seq // PAGE) * PAGE
+    return (
+        ""
+        if before is not None or run.status.final
+        else _address(run, view=view if view != VIEWS[0] else "", before=last + 1)
+    )
 
 
 def _milliseconds(run: Run, now: datetime) -> float | None:
