@@ -27,8 +27,10 @@ from console.withheld import withheld_from
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.run import Run
+from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.errors import DefinitionError, NotFoundError, Problem, UnknownAgentError
 from owlclaw_ray.store.queries import RunProgress
+from owlclaw_ray.store.run_search import RunSearch
 from serve.errors import InvalidRequestError
 from serve.events import EventStream, last_event_id
 from serve.parameters import principal_of
@@ -41,6 +43,8 @@ VIEWS = ("conversation", "journal")
 PICTURES = ("", "cost", "time")
 _CONTEXT = 10
 """How many entries before those that are shown are read: they say what failed before the first reply."""
+_LOOKED_AT_FOR_REPEATS = 100
+"""How many of the newest runs of an agent that were asked for are looked at."""
 _FIRST_ENTRIES = 12
 """Among the first ones is how the prompt was built."""
 
@@ -70,10 +74,11 @@ class RunPages(Pages):
         now = self._surroundings.clock.now()
         only_head = request.query_params.get(FRAGMENT) == "head"
         first, last = (entries[0].seq, entries[-1].seq) if entries else (1, 0)
-        definition, of_family, used, withheld = await asyncio.gather(
+        definition, of_family, used, repeats, withheld = await asyncio.gather(
             self._definition(run, found),
             family(self._runtime, self._whole, principal, run),
             self._whole.usage(run),
+            known(()) if only_head else self._repeats(run),
             withheld_from(self._runtime, principal, run) if entries and before is None and not only_head else known(()),
         )
         return await self.shown(
@@ -95,6 +100,7 @@ class RunPages(Pages):
             zoom=zoom,
             times=_drawn(picture, entries, now, over=run.status.final or before is not None, zoom=zoom),
             usage=used,
+            repeats=repeats,
             part=before is not None or first > 1,
             entry_page=partial(_entry_page, run, view, before),
             definition=definition,
@@ -105,6 +111,13 @@ class RunPages(Pages):
             entry_curl=_entry_curl(run, server, keyed=principal is not LOCAL),
             took=_milliseconds(run, now),
         )
+
+    async def _repeats(self, run: Run) -> Sequence[Run]:
+        """Return the runs that this one was run again as, among the newest of its agent."""
+        where = RunSearch(
+            run.agent.tenant, run.agent, kind=TriggerKind.API, after_seq=run.seq, limit=_LOOKED_AT_FOR_REPEATS
+        )
+        return [each for each in (await self._runtime.search_runs(where)).runs if each.trigger.source == run.run_id]
 
     async def _definition(self, run: Run, entries: Sequence[JournalEntry]) -> tuple[str, bool] | None:
         """Return the version of the agent's definition that the run has, and whether it is another one by now; None: it is not known."""
@@ -176,6 +189,12 @@ class RunPages(Pages):
         await self._runtime.cancel(run.agent.tenant, run.run_id)
         return see(f"/runs/{run.run_id}?did=cancel")
 
+    @page("GET /console/runs/{run_id}/rerun", "runs:write")
+    async def console_confirm_rerun(self, request: Request) -> Response:
+        """Show what running it again would do; nothing is done."""
+        run = await run_of(self._runtime, request, request.path_params["run_id"])
+        return await self.shown(request, "rerun.html", run=run)
+
     @page("POST /console/runs/{run_id}/rerun", "runs:write")
     async def console_rerun(self, request: Request) -> Response:
         """Trigger the agent with the same again; the same form twice makes one run."""
@@ -233,13 +252,13 @@ def _entry_curl(run: Run, server: str, *, keyed: bool) -> str:
 
 
 def _curl(run: Run, server: str, *, keyed: bool) -> str:
-    """Return the command that triggers the agent with the same."""
+    """Return the command that triggers the agent with the same; empty if it would be too long to be one."""
     body: dict[str, Any] = {"focus": run.trigger.focus} if run.trigger.focus else {}
     if run.trigger.content is not None:
         body["payload"] = run.trigger.payload
     said = orjson.dumps(body).decode()
     if len(said) > _MOST_CURL:
-        said = '{"focus":"…"}'
+        return ""
     key = ' -H "Authorization: Bearer $OWLCLAW_API_KEY"' if keyed else ""
     url = shlex.quote(f"{server}/v1/agents/{run.agent.agent_id}/triggers")
     return f"curl {url}{key} -H 'Content-Type: application/json' -d {shlex.quote(said)}"
