@@ -39,6 +39,15 @@ def living_nodes() -> tuple[Node, ...]:
     )
 
 
+def own_resources() -> Mapping[str, float]:
+    """Return what this process's node offers, by the names that Ray has for it. It blocks."""
+    mine: Mapping[str, float] = next(
+        (each["Resources"] for each in ray.nodes() if each["NodeID"] == here()),  # type: ignore[no-untyped-call]
+        {},
+    )
+    return mine
+
+
 def lost_hosts() -> frozenset[str]:
     """Return the names of machines that were there and are not now, as far as Ray remembers them. It blocks."""
     nodes = [(each["NodeManagerHostname"], each["Alive"]) for each in ray.nodes()]  # type: ignore[no-untyped-call]

@@ -19,6 +19,7 @@ from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
+from msgspec import structs
 from ray.actor import ActorHandle
 
 from actors.agent import AgentActor
@@ -31,7 +32,7 @@ from actors.mcp_pool import McpPoolActor
 from actors.model_gateway import ModelGatewayActor
 from actors.node_files import check_files, files_of
 from actors.node_report import NodeInspector
-from actors.nodes import Node, living_nodes
+from actors.nodes import Node, living_nodes, own_resources
 from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import (
     DIRECTORY,
@@ -56,7 +57,7 @@ from actors.remote_actor import RemoteActor, plain
 from actors.scheduler import SchedulerActor
 from actors.secrets import shed
 from actors.shared_parts import LOOK_SECONDS, SharedParts
-from actors.tool_task import call_memory, warm_workers
+from actors.tool_task import call_memory, offered_slots, warm_workers
 from owlclaw_ray.domain.node import NodeLoad, NodeReport
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
@@ -94,6 +95,8 @@ class RootActor(RemoteActor):
         self._joining: dict[str, asyncio.Task[None]] = {}
         self._unfit: dict[str, float] = {}
         """Nodes that lack files, and when they are asked again."""
+        self._slots = offered_slots(own_resources(), plan.slots)
+        """Of this node, which may be larger or smaller than the one where the plan was made."""
         self._births = asyncio.Semaphore(os.cpu_count() or 1)
         """A birth is seconds of processor time: more of them at once than cores would only make the first host come later."""
         self._ahead = [self._host() for _ in range(_AHEAD)] if restarted() else []
@@ -254,7 +257,8 @@ class RootActor(RemoteActor):
 
     def _host(self) -> tuple[str, AgentHandle]:
         host_id = self._ids.make("host")
-        return host_id, make(AgentActor, host_id, self._plan, self._tools, max_restarts=0)
+        plan = structs.replace(self._plan, slots=self._slots)
+        return host_id, make(AgentActor, host_id, plan, self._tools, max_restarts=0)
 
     def _part(self, name: str, kind: type[A], *, movable: bool = False) -> ActorHandle[A]:
         return make(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -117,6 +117,14 @@ def _numbers(slots: ToolSlots) -> dict[ToolClass, int]:
         ToolClass.MEMORY: slots.memory,
         ToolClass.STATE: slots.state,
     }
+
+
+def offered_slots(resources: Mapping[str, float], planned: ToolSlots) -> ToolSlots:
+    """Return the slots of a node that offers these resources; as planned, where it does not say."""
+    numbers = {kind: int(resources.get(_SLOTS[kind], number)) for kind, number in _numbers(planned).items()}
+    return ToolSlots(
+        numbers[ToolClass.ALONE], numbers[ToolClass.QUICK], numbers[ToolClass.MEMORY], numbers[ToolClass.STATE]
+    )
 
 
 def warm_workers(plan: WorkerPlan, number: int) -> list[ray.ObjectRef[None]]:

@@ -10,6 +10,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from console.jinja import counted, money
+from console.queue_lengths import LengthRange
 from owlclaw_ray.domain.budget import NANO
 from owlclaw_ray.domain.usage import STEP, Grain, RunBucket, RunCounts, floored
 
@@ -19,6 +20,8 @@ _GAP = 0.2
 """The share of a column that is left free."""
 _LEAST = 1.5
 """The height of what is more than nothing: less is not seen."""
+_FLOOR = 6
+"""The height of what was seen to be nothing, in a sparkline: it differs from what was not seen."""
 
 
 class Segment(Struct, frozen=True):
@@ -57,6 +60,21 @@ class Chart(Struct, frozen=True):
     def version(self) -> str:
         """What tells the chart from one of other numbers."""
         return f"{crc32(repr((self.begin, self.rows)).encode()):x}"
+
+
+class Sparkline(Struct, frozen=True):
+    """A row of small columns without a scale, beside which its numbers stand."""
+
+    title: str
+    columns: tuple[Column, ...]
+    now: int
+    most: int
+    least: int
+
+    @property
+    def words(self) -> str:
+        """What it shows, for who does not see it."""
+        return f"{self.title}: {self.now:,} now, at most {self.most:,} and at least {self.least:,} in the minutes that were seen"
 
 
 _Series: TypeAlias = Mapping[str, tuple[str, Callable[[RunCounts], int]]]
@@ -134,6 +152,20 @@ def _chart(
         ("Time", *names.values()),
         tuple(reversed(rows)),
     )
+
+
+def sparkline(title: str, now: int, minutes: Sequence[datetime], ranges: Sequence[LengthRange | None]) -> Sparkline:
+    """Return what was seen in each minute, up to the most of it; where nothing was seen, nothing is drawn."""
+    seen = [(place, each) for place, each in enumerate(ranges) if each is not None]
+    most = max((each.most for _, each in seen), default=now)
+    width, columns = WIDTH / len(minutes), list[Column]()
+    for place, each in seen:
+        height = round(max(float(_FLOOR), HEIGHT * each.most / most if most else 0.0), 2)
+        said = f"{each.most:,}" if each.least == each.most else f"{each.least:,} to {each.most:,}"
+        segment = Segment("seen" if each.most else "none", round(HEIGHT - height, 2), height)
+        x = round(width * (place + _GAP / 2), 2)
+        columns.append(Column(x, round(width * (1 - _GAP), 2), f"{minutes[place]:%H:%M} UTC: {said}", (segment,)))
+    return Sparkline(title, tuple(columns), now, most, min((each.least for _, each in seen), default=now))
 
 
 def last(now: datetime, grain: Grain, number: int) -> tuple[datetime, datetime]:

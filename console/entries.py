@@ -33,6 +33,22 @@ class Call(Struct, frozen=True):
     arguments: str
 
 
+class EntryLink(Struct, frozen=True):
+    """A way from an entry to what it speaks of."""
+
+    path: str
+    text: str
+    scope: str
+    """What one needs to go there."""
+    elsewhere: bool = False
+    """Whether it may be of another agent than the run is."""
+
+    @property
+    def name(self) -> str:
+        """What it leads to, for who may not go there."""
+        return self.path.rpartition("/")[2]
+
+
 class View(Struct, frozen=True):
     """An entry as it is shown."""
 
@@ -48,8 +64,7 @@ class View(Struct, frozen=True):
     parts: tuple[EntryPart, ...] = ()
     calls: tuple[Call, ...] = ()
     facts: tuple[str, ...] = ()
-    links: tuple[tuple[str, str], ...] = ()
-    """Paths and what they are called."""
+    links: tuple[EntryLink, ...] = ()
     data: JsonObject = {}
     """What the journal has."""
     asked: bool = False
@@ -160,7 +175,7 @@ def _told(kind: EntryKind, data: JsonObject) -> tuple[str, dict[str, Any]]:  # n
                 "detail": str(data.get("reason", "")),
                 "tone": "warn",
                 "parts": parts,
-                "links": ((path, "decide"),),
+                "links": (EntryLink(path, "decide", "approvals:read"),),
             }
         case EntryKind.RUN_WAITING:
             return "Waiting", _waiting(data)
@@ -263,8 +278,8 @@ def _result(data: JsonObject) -> dict[str, Any]:
 def _waiting(data: JsonObject) -> dict[str, Any]:
     approvals, runs = [str(each) for each in data.get("approvals", ())], data.get("runs") or {}
     waited = [str(each) for each in (runs.values() if isinstance(runs, dict) else runs)]
-    links = [(f"/console/approvals/{each}", each) for each in approvals]
-    links += [(f"/console/runs/{each}", each) for each in waited]
+    links = [EntryLink(f"/console/approvals/{each}", each, "approvals:read") for each in approvals]
+    links += [EntryLink(f"/console/runs/{each}", each, "runs:read", elsewhere=True) for each in waited]
     what = [
         *([counted(len(approvals), "approval")] if approvals else ()),
         *([counted(len(waited), "run")] if waited else ()),

@@ -12,17 +12,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from console.badge import ApprovalBadge
+from console.charts import Sparkline, last, sparkline
 from console.jinja import Templates
 from console.pages import FRAGMENT, Pages, page, see
+from console.queue_lengths import MINUTES, LengthRange, QueueLengths, lengths_of, minutes_until
 from console.visits import read_form
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import ApprovalStatus
 from owlclaw_ray.domain.node import ClusterView, NodeCondition, NodeView, nodes_called
 from owlclaw_ray.domain.run import Run, RunStatus
+from owlclaw_ray.domain.usage import Grain
 from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.runtime.api import AgentView, Health
 from owlclaw_ray.store.queries import AgentRecord, ApprovalFilter, RunFilter
+from owlclaw_ray.store.usage import RunUsage
 from owlclaw_ray.telemetry.metrics.api import MetricFamily
 from serve.numbers import MetricsDelta, Numbers
 from serve.parameters import principal_of, tenant_of
@@ -105,6 +109,7 @@ class FleetPages(Pages):
         super().__init__(surroundings, templates, badge)
         self._asking, self._known_at = asyncio.Lock(), 0.0
         self._known: _State | None = None
+        self._lengths = QueueLengths()
 
     @page("GET /console/fleet", "system:read", FRAGMENT, live={"live": 4.0})
     async def console_fleet(self, request: Request) -> Response:
@@ -130,6 +135,8 @@ class FleetPages(Pages):
             runs={key[0]: value for key, value in now.by("owlclaw_runs", ("status",)).items()},
             actors={key[0]: value for key, value in now.by("owlclaw_actors", ("state",)).items()},
             means=MetricsDelta(now),
+            queues=[*self._queues(now), *([await self._ended(request)] if principal.may("runs:read") else ())],
+            minutes=MINUTES,
             providers=providers_of(now),
             gateways=gateways_of(now),
             breakers=breakers,
@@ -151,7 +158,26 @@ class FleetPages(Pages):
                     self._runtime.nodes(), self._runtime.metrics(), self._runtime.health()
                 )
                 self._known_at = now
+                self._lengths.note(self._now(), lengths_of(Numbers(self._known[1])))
             return self._known
+
+    def _queues(self, now: Numbers) -> Sequence[Sparkline]:
+        """Return how long each queue is, and was in the minutes in which somebody looked."""
+        at = self._now()
+        return [
+            sparkline(queue, length, minutes_until(at), self._lengths.of(queue, at))
+            for queue, length in lengths_of(now).items()
+        ]
+
+    async def _ended(self, request: Request) -> Sparkline:
+        """Return how many runs of the tenant ended in each minute, which the store counts whether or not somebody looks."""
+        at = self._now()
+        since, until = last(at, Grain.MINUTE, MINUTES)
+        buckets = await self._runtime.run_usage(RunUsage(tenant_of(request), since, until, Grain.MINUTE))
+        found = {each.begins_at: each.counts.runs for each in buckets}
+        numbers = [found.get(minute, 0) for minute in minutes_until(at)]
+        ranges = [LengthRange(number, number) for number in numbers]
+        return sparkline("Runs that ended, of this tenant", numbers[-1], minutes_until(at), ranges)
 
     async def _waits(
         self, request: Request, view: ClusterView, health: Health, known: Sequence[AgentView]

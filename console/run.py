@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar
@@ -25,7 +25,7 @@ from console.visits import read_form
 from console.whole_runs import WholeRuns
 from console.withheld import withheld_from
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
-from owlclaw_ray.domain.principal import LOCAL
+from owlclaw_ray.domain.principal import LOCAL, Principal
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.errors import DefinitionError, NotFoundError, Problem, UnknownAgentError
@@ -166,16 +166,20 @@ class RunPages(Pages):
             after,
             places=self._surroundings.places,
             pulse=self._pulse,
-            form=partial(self._events, run, view, EntryViews(earlier), may=principal_of(request).may),
+            form=partial(self._events, run, view, EntryViews(earlier), principal_of(request)),
         )
 
-    def _events(
-        self, run: Run, view: str, made: EntryViews, watched: RunProgress, *, may: Callable[[str], bool]
-    ) -> bytes:
+    def _events(self, run: Run, view: str, made: EntryViews, principal: Principal, watched: RunProgress) -> bytes:
         body = b""
         if watched.entries:
-            context = {"entries": made.of(watched.entries), "run": run, "view": view, "may": may}
-            context["entry_page"] = partial(_entry_page, run, view, None)
+            context = {
+                "entries": made.of(watched.entries),
+                "run": run,
+                "view": view,
+                "principal": principal,
+                "may": principal.may,
+                "entry_page": partial(_entry_page, run, view, None),
+            }
             lines = bytes_of(self._templates.part("run.html", "entry_list", context)).splitlines()
             data = b"\n".join(b"data: " + line for line in lines)
             body = b"id: %d\nevent: entries\n%s\n\n" % (watched.entries[-1].seq, data)

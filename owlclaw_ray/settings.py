@@ -54,7 +54,7 @@ from owlclaw_ray.domain.permission import Approver, PermissionPolicy
 from owlclaw_ray.domain.trigger import MAX_DEADLINE_SECONDS
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.errors import ConfigurationError, Problem
-from owlclaw_ray.ids import TenantId
+from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.ledger.redaction import Redactor, named_secrets
 from owlclaw_ray.models.model_gateway import MAX_CONCURRENT
@@ -196,8 +196,8 @@ class CodeSettings(Section):
     sensitive_paths: tuple[NonEmpty, ...] = SENSITIVE_PATHS
     env: tuple[NonEmpty, ...] = ()
     """Variables that commands get beside PATH, HOME, TMPDIR and LANG."""
-    tenants: TenantIds | None = None
-    """Whose agents have them; none: those of all tenants."""
+    tenants: TenantIds = (DEFAULT_TENANT,)
+    """Whose agents have them: what runs programs as this user reaches all that the runtime keeps, of every tenant."""
     output_limit_bytes: Count = 256 * 1024
     file_limit_bytes: Count = 10 * 1024 * 1024
 

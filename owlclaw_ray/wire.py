@@ -852,6 +852,7 @@ class EndedRun(TypedDict):
     """What a callback says of a run. `final_text` has at most 100,000 characters; the rest, and the payload, is at /v1/runs."""
 
     run_id: str
+    tenant: str
     agent: str
     status: RunStatus
     trigger: EndedTrigger

@@ -590,6 +590,12 @@ def test_servers_and_code_tools_may_be_for_some_tenants(tmp_path):
     assert found.host_tools.code.tenants == {"acme"}
 
 
+def test_code_tools_are_the_default_tenants_unless_others_are_named(tmp_path):
+    found = load(tmp_path, "tools: {code: {enabled: true, project: .}}")
+
+    assert found.host_tools.code.tenants == {"default"}
+
+
 @pytest.mark.parametrize(
     ("tenants", "told"),
     [

@@ -140,47 +140,44 @@ class RunStream extends HTMLElement {
   }
 }
 
-/** j and k go from call to call; a and d to its buttons, which Enter presses: no key alone decides anything. e opens its arguments; Escape leaves a field. */
-class ApprovalInbox extends HTMLElement {
-  connectedCallback() {
-    this.pressed = (event) => this.act(event);
-    document.addEventListener("keydown", this.pressed);
+/** In an inbox j and k go from call to call; a and d to its buttons, which Enter presses: no key alone decides anything. e opens its arguments;
+ * Escape leaves a field. What an input method is told is none of it. */
+document.addEventListener("keydown", (event) => {
+  if (event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input, textarea, select")) {
+    if (event.key === "Escape") event.target.closest("article.ask")?.focus();
+    return;
   }
+  const calls = [...document.querySelectorAll("article.ask")];
+  const at = calls.findIndex((each) => each.contains(document.activeElement));
+  const call = calls[at] ?? calls[0];
+  const button = (value) => call?.querySelector(`button[value="${value}"]`);
+  const editor = () => {
+    const edit = call?.querySelector("details.edit");
+    if (edit) edit.open = true;
+    return edit?.querySelector("textarea");
+  };
+  const steps = {
+    j: () => calls[Math.min(at + 1, calls.length - 1)],
+    k: () => calls[Math.max(at - 1, 0)],
+    a: () => button("allow_once"),
+    d: () => button("deny"),
+    e: editor,
+  };
+  const target = steps[event.key]?.();
+  if (!target) return;
+  event.preventDefault();
+  target.focus();
+  target.scrollIntoView({ block: "nearest" });
+});
 
-  disconnectedCallback() { document.removeEventListener("keydown", this.pressed); }
-
-  act(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target.closest("input, textarea, select")) {
-      if (event.key === "Escape") event.target.closest("article.ask")?.focus();
-      return;
-    }
-    const calls = [...this.querySelectorAll("article.ask")];
-    const at = calls.findIndex((each) => each.contains(document.activeElement));
-    const call = calls[at] ?? calls[0];
-    const button = (value) => call?.querySelector(`button[value="${value}"]`);
-    const editor = () => {
-      const edit = call?.querySelector("details.edit");
-      if (edit) edit.open = true;
-      return edit?.querySelector("textarea");
-    };
-    const steps = {
-      j: () => calls[Math.min(at + 1, calls.length - 1)],
-      k: () => calls[Math.max(at - 1, 0)],
-      a: () => button("allow_once"),
-      d: () => button("deny"),
-      e: editor,
-    };
-    const target = steps[event.key]?.();
-    if (!target) return;
-    event.preventDefault();
-    target.focus();
-    target.scrollIntoView({ block: "nearest" });
-  }
-}
-
-/** Copies data-text, by a button that says data-label; also over plain HTTP, where browsers offer no clipboard. */
+/** Copies data-text, or with data-after the command around it that prints the entry after that one; by a button that says data-label, also over
+ * plain HTTP, where browsers offer no clipboard. */
 class CopyButton extends HTMLElement {
+  get text() {
+    return this.dataset.text ?? this.closest("[data-command]").dataset.command.replace("{after}", this.dataset.after);
+  }
+
   connectedCallback() {
     const button = document.createElement("button");
     button.type = "button";
@@ -196,9 +193,9 @@ class CopyButton extends HTMLElement {
   }
 
   async copy() {
-    if (navigator.clipboard) return navigator.clipboard.writeText(this.dataset.text);
+    if (navigator.clipboard) return navigator.clipboard.writeText(this.text);
     const field = document.createElement("textarea");
-    field.value = this.dataset.text;
+    field.value = this.text;
     field.className = "unseen";
     this.append(field);
     field.select();
@@ -240,7 +237,6 @@ setInterval(() => { if (!document.hidden) RelativeTime.all.forEach((each) => eac
 
 customElements.define("live-region", LiveRegion);
 customElements.define("run-stream", RunStream);
-customElements.define("approval-inbox", ApprovalInbox);
 customElements.define("copy-button", CopyButton);
 customElements.define("relative-time", RelativeTime);
 

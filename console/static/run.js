@@ -1,5 +1,5 @@
-// A run's page: a part of its picture is looked at by drawing over it, the picture shows which entries are in sight, and each entry is
-// there as a command. The page is whole without this file.
+// A run's page: a part of its picture is looked at by drawing over it, and the picture shows which entries are in sight.
+// The page is whole without this file.
 
 /** The entries that are in sight, below the tabs that stay above them: the numbers of the first and the last one. */
 function inSight() {
@@ -55,19 +55,7 @@ class RunPicture extends HTMLElement {
   }
 }
 
-/** Copies a command that prints the entry after the one with the number `after`. */
-class CopyCurl extends HTMLElement {
-  connectedCallback() {
-    const command = document.getElementById("entries").dataset.curl;
-    const button = document.createElement("copy-button");
-    button.dataset.text = command.replace("{after}", this.getAttribute("after"));
-    button.dataset.label = "curl";
-    this.replaceChildren(button);
-  }
-}
-
 customElements.define("run-picture", RunPicture);
-customElements.define("copy-curl", CopyCurl);
 
 // Conversation and journal are the same entries: going from one to the other stays at the one that is in sight.
 for (const tab of document.querySelectorAll(".tabs nav a")) {

@@ -3,7 +3,7 @@
 const KEPT = "owlclaw.views";
 
 /** The views that this browser keeps: their names, and the query of each. */
-function views() {
+function kept() {
   try {
     const found = JSON.parse(localStorage.getItem(KEPT) ?? "[]");
     return Array.isArray(found) ? found.filter((each) => typeof each?.name === "string" && typeof each?.query === "string") : [];
@@ -21,73 +21,49 @@ function filter(search) {
   return query.toString();
 }
 
+function keep(all) {
+  try {
+    localStorage.setItem(KEPT, JSON.stringify(all));
+  } catch { /* a browser that keeps nothing */ }
+  show();
+}
+
+function made(tag, properties, ...content) {
+  const element = Object.assign(document.createElement(tag), properties);
+  element.append(...content);
+  return element;
+}
+
+function item(view, here) {
+  const link = made("a", { href: `/console/runs?${filter(view.query)}` }, view.name);
+  if (view.query === here) link.ariaCurrent = "true";
+  const forget = made("button", { type: "button", className: "plain", ariaLabel: `Forget the view ${view.name}` }, "×");
+  forget.addEventListener("click", () => keep(kept().filter((each) => each.name !== view.name)));
+  return made("li", {}, link, forget);
+}
+
+function naming(here) {
+  const name = made("input", { ariaLabel: "Name of this view", placeholder: "Name this view", maxLength: 40, required: true });
+  const form = made("form", {}, name, made("button", {}, "Save view"));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const called = name.value.trim();
+    if (called) keep([...kept().filter((each) => each.name !== called), { name: called, query: here }]);
+  });
+  return form;
+}
+
 /** Links to the views, and a form that keeps the present one under a name. */
-class SavedViews extends HTMLElement {
-  connectedCallback() { this.show(); }
-
-  keep(all) {
-    try {
-      localStorage.setItem(KEPT, JSON.stringify(all));
-    } catch { /* a browser that keeps nothing */ }
-    this.show();
-  }
-
-  show() {
-    const here = filter(location.search);
-    const all = views();
-    this.replaceChildren();
-    if (all.length) this.append(this.links(all, here));
-    if (here && !all.some((each) => each.query === here)) this.append(this.form(all, here));
-  }
-
-  links(all, here) {
-    const list = document.createElement("ul");
-    list.setAttribute("aria-label", "Saved views");
-    for (const each of all) {
-      const item = document.createElement("li");
-      const link = document.createElement("a");
-      link.href = `/console/runs?${filter(each.query)}`;
-      link.textContent = each.name;
-      if (each.query === here) link.setAttribute("aria-current", "true");
-      const forget = document.createElement("button");
-      forget.type = "button";
-      forget.className = "plain";
-      forget.textContent = "×";
-      forget.setAttribute("aria-label", `Forget the view ${each.name}`);
-      forget.addEventListener("click", () => this.keep(views().filter((other) => other.name !== each.name)));
-      item.append(link, forget);
-      list.append(item);
-    }
-    return list;
-  }
-
-  form(all, here) {
-    const form = document.createElement("form");
-    const name = document.createElement("input");
-    name.setAttribute("aria-label", "Name of this view");
-    name.placeholder = "Name this view";
-    name.maxLength = 40;
-    name.required = true;
-    const button = document.createElement("button");
-    button.textContent = "Save view";
-    form.append(name, button);
-    form.addEventListener("submit", (event) => {
-      event.preventDefault();
-      const called = name.value.trim();
-      if (called) this.keep([...views().filter((each) => each.name !== called), { name: called, query: here }]);
-    });
-    return form;
-  }
+function show() {
+  const here = filter(location.search);
+  const all = kept();
+  const parts = all.length ? [made("ul", { ariaLabel: "Saved views" }, ...all.map((each) => item(each, here)))] : [];
+  if (here && !all.some((each) => each.query === here)) parts.push(naming(here));
+  document.getElementById("views").replaceChildren(...parts);
 }
 
-/** Sends its form by itself: the next step through many runs. */
-class GoOn extends HTMLElement {
-  connectedCallback() {
-    this.timer = setTimeout(() => this.querySelector("form").requestSubmit(), 300);
-  }
+if (document.getElementById("views")) show();
 
-  disconnectedCallback() { clearTimeout(this.timer); }
-}
-
-customElements.define("saved-views", SavedViews);
-customElements.define("go-on", GoOn);
+// The next step through many runs, if this page was reached by the one before.
+const further = document.querySelector("form[data-goes-on]");
+if (further) setTimeout(() => further.requestSubmit(), 300);

@@ -17,9 +17,18 @@ _SENDER = "owlclaw"
 
 
 def verify_callback(
-    headers: Mapping[str, str], body: bytes, secrets: Sequence[str], now: datetime, tolerance: float = 300.0
+    headers: Mapping[str, str],
+    body: bytes,
+    secrets: Sequence[str],
+    now: datetime,
+    tolerance: float = 300.0,
+    *,
+    tenant: str | None = None,
 ) -> wire.RunFinished:
     """Return what a callback says, if one of the secrets signed it and not more than `tolerance` seconds ago.
+
+    With `tenant`, only if the run is that tenant's: a runtime signs the callbacks of all its tenants alike, and any of them may name
+    this address.
 
     `secrets` are those of webhooks.callbacks. The same callback may come again, with the same header webhook-id. Raises
     WebhookRefusedError.
@@ -39,4 +48,6 @@ def verify_callback(
     if abs(now.timestamp() - int(timestamp)) > tolerance:
         raise WebhookRefusedError(_SENDER, f"the time of the signature differs by more than {tolerance:g} s")
     said: wire.RunFinished = orjson.loads(body)
+    if tenant is not None and said["data"]["tenant"] != tenant:
+        raise WebhookRefusedError(_SENDER, f"the run is not of the tenant {tenant}")
     return said

@@ -19,7 +19,7 @@ class Kept(Enum):
     """Deliveries that came in, and callbacks that went out."""
     MEMORIES = "memory_days"
     RUNS = "run_days"
-    """Runs that are over, with their journals."""
+    """Runs that are over, with their journals; then what they leave behind."""
 
 
 class Retention(Struct, frozen=True, omit_defaults=True):

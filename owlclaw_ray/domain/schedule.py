@@ -83,6 +83,8 @@ class Schedule(Struct, frozen=True):
     """Of its runs' triggers."""
     paused_until: datetime | None = None
     """When it last went on after a pause: due times before that are skipped."""
+    forgotten_until: datetime | None = None
+    """Ticks of due times up to that were removed because they were old: what became of these is not known any more."""
     submitters: tuple[str, ...] = ()
     """The principals that asked for it, or for the run that made it: they ask for its runs."""
 
@@ -145,7 +147,7 @@ class Backfill(Struct, frozen=True):
     queued: tuple[RunId, ...]
     """A run for each due time that had none."""
     known: int
-    """Due times that have a run already."""
+    """Due times that have a run already, or are so old that it is not known any more whether they had one."""
     refused: int
     """Due times without a run, because the agent's queue is full or a quota is reached; asking again later makes it good."""
 
@@ -156,4 +158,4 @@ class BackfillPlan(Struct, frozen=True):
     missing: tuple[datetime, ...]
     """The due times that have no run, and would get one."""
     known: int
-    """Due times that have a run already."""
+    """Due times that have a run already, or are so old that it is not known any more whether they had one."""

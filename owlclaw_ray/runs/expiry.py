@@ -1,4 +1,4 @@
-"""The retention of runs and their journals."""
+"""The retention of runs and their journals, and of what they leave behind."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from owlclaw_ray.domain.retention import Kept
 from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.runs.leftovers import remove_old_schedules, remove_unused_texts
 from owlclaw_ray.runs.submissions import IDEMPOTENCY_WINDOW
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import ForgetEntries, ForgetRuns, OldRun, RunsForgotten
 from owlclaw_ray.store.old_runs import OldRuns, ParentsOfOpenRuns
-from owlclaw_ray.store.retention import limits_of_age
+from owlclaw_ray.store.retention import limits_of_age, moment_of_sweep, note_sweep
 
 _CLOCKS_DIFFER = timedelta(hours=1)
 _AT_LEAST = IDEMPOTENCY_WINDOW + _CLOCKS_DIFFER
@@ -26,7 +27,8 @@ logger = logging.getLogger(__name__)
 
 
 class RunExpiry:
-    """Removes runs that ended longer ago than their tenant keeps them, with what is theirs alone, in small transactions.
+    """Removes runs that ended longer ago than their tenant keeps them, with what is theirs alone, in small transactions; then what they
+    leave behind: ticks of schedules, schedules that are over, and texts of prompts that no run names any more.
 
     Whatever is killed meanwhile, the next tick, of whichever process, begins with what is left. What something still stands on stays
     until the first tick after that is over, see `OldRuns`. `keep` is for tenants that say nothing of their own; None: for ever.
@@ -39,11 +41,14 @@ class RunExpiry:
         """Remove what has expired; return how many runs that was. Raises StoreUnavailableError when all tenants were gone through, if it
         failed for one.
         """
-        total, now, failed = 0, self._clock.now(), ""
+        total, failed = 0, ""
+        now = await moment_of_sweep(self._store, Kept.RUNS, self._clock.now())
         async for tenant, limit in limits_of_age(self._store, Kept.RUNS, self._keep, now):
             before = min(limit, now - _AT_LEAST)
             try:
                 removed = await self._remove(tenant, before, now - _CLOCKS_DIFFER)
+                await remove_old_schedules(self._store, tenant, before, self._clock.now())
+                await remove_unused_texts(self._store, tenant, before)
             except OwlClawError as error:
                 failed = f"expired runs of tenant {tenant} were not removed: {error}"
                 logger.warning("%s", failed)
@@ -51,6 +56,7 @@ class RunExpiry:
             if removed:
                 logger.info("%d runs of tenant %s that ended before %s were removed", removed, tenant, before)
             total += removed
+        await note_sweep(self._store, Kept.RUNS, now)
         if failed:
             raise StoreUnavailableError(failed)
         return total

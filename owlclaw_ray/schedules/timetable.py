@@ -159,7 +159,12 @@ def _plain(expression: str) -> str:
 
 def _same(stored: Schedule, asked: Schedule) -> bool:
     """Return whether the two agree in what does not change during a schedule's life, whoever asks for it."""
-    fixed: dict[str, Any] = {"status": ScheduleStatus.ACTIVE, "paused_until": None, "submitters": ()}
+    fixed: dict[str, Any] = {
+        "status": ScheduleStatus.ACTIVE,
+        "paused_until": None,
+        "forgotten_until": None,
+        "submitters": (),
+    }
     if stored.kind is not ScheduleKind.ONCE or stored.next_fire_at is None:
         fixed["next_fire_at"] = None
     return replace(stored, **fixed) == replace(asked, **fixed, created_at=stored.created_at)
@@ -285,8 +290,9 @@ class Timetable:
             return BackfillPlan((), 0)
         after_last = dues[-1] + timedelta(microseconds=1)
         ticks = await self._store.read(TicksOfSchedule(schedule_id, after_last, _MAX_TICKS, tenant))
-        have = {tick.run_id for tick in ticks}
-        missing = tuple(due for due in dues if run_id_of(schedule, due) not in have)
+        have, forgotten = {tick.run_id for tick in ticks}, schedule.forgotten_until
+        known_from = dues[0] if forgotten is None else forgotten + timedelta(microseconds=1)
+        missing = tuple(due for due in dues if due >= known_from and run_id_of(schedule, due) not in have)
         return BackfillPlan(missing, len(dues) - len(missing))
 
     async def _past_due_times(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from itertools import count
 from typing import TypeVar
 
@@ -17,6 +18,9 @@ from owlclaw_ray.store.commands import ActivateAgent, ClaimRun, Command, Command
 
 _FIRST_DELAY, _MAX_DELAY = 0.05, 2.0
 _KNOWN_BLOBS = 4_096
+_KNOWN_FOR = timedelta(hours=1)
+"""For how long a text that was stored is not sent again. A store keeps it for longer than that after it was stored last, whether or
+not anything names it: see `runs.expiry`."""
 
 Answer = TypeVar("Answer")
 
@@ -44,7 +48,7 @@ class DurableStore:
 
     def __init__(self, store: CommandStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
-        self._known: dict[tuple[TenantId, str], None] = {}
+        self._known: dict[tuple[TenantId, str], datetime] = {}
 
     async def apply(self, command: Command) -> Outcome:
         """Return the command's outcome; raises CommandRefusedError if the store will never take it."""
@@ -72,12 +76,19 @@ class DurableStore:
         return replace(command, at=self._clock.now()) if isinstance(command, ActivateAgent | ClaimRun) else command
 
     def unstored_blobs(self, tenant: TenantId, blobs: Mapping[str, str]) -> dict[str, str]:
-        """Return those of a tenant's texts that this store was not yet seen to have."""
-        return {digest: text for digest, text in blobs.items() if (tenant, digest) not in self._known}
+        """Return those of a tenant's texts that were not stored within the last hour."""
+        now = self._clock.now()
+        return {digest: text for digest, text in blobs.items() if not self._is_stored(tenant, digest, now)}
+
+    def _is_stored(self, tenant: TenantId, digest: str, now: datetime) -> bool:
+        stored_at = self._known.get((tenant, digest))
+        return stored_at is not None and timedelta(0) <= now - stored_at < _KNOWN_FOR
 
     def note_stored_blobs(self, tenant: TenantId, blobs: Mapping[str, str]) -> None:
-        """Note texts of a tenant that a commit has stored."""
+        """Note texts of a tenant that a commit has stored just now."""
+        now = self._clock.now()
         for digest in blobs:
+            self._known.pop((tenant, digest), None)
             if len(self._known) >= _KNOWN_BLOBS:
                 del self._known[next(iter(self._known))]
-            self._known[tenant, digest] = None
+            self._known[tenant, digest] = now

@@ -19,7 +19,7 @@ from owlclaw_ray.domain.retention import Kept
 from owlclaw_ray.errors import ArtifactTooLargeError, NotFoundError, QuotaReachedError, StoreUnavailableError
 from owlclaw_ray.ids import ArtifactId, TenantId
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.store.api import QueryFunction, QueryStore
+from owlclaw_ray.store.api import QueryFunction, Store
 from owlclaw_ray.store.artifacts import ArtifactById, ArtifactHead, ArtifactPart, ArtifactsOfAgent, OldArtifacts
 from owlclaw_ray.store.commands import (
     Command,
@@ -31,7 +31,7 @@ from owlclaw_ray.store.commands import (
     PutArtifactPart,
     QuotaReached,
 )
-from owlclaw_ray.store.retention import limits_of_age
+from owlclaw_ray.store.retention import limits_of_age, moment_of_sweep, note_sweep
 
 ARTIFACT_ID = re.compile(r"art_[0-9a-f]{26}")
 PART_BYTES = 512 * 1024
@@ -260,15 +260,16 @@ class ArtifactExpiry:
     ever.
     """
 
-    def __init__(self, artifacts: ArtifactHome, store: QueryStore, keep: timedelta | None, clock: Clock) -> None:
+    def __init__(self, artifacts: ArtifactHome, store: Store, keep: timedelta | None, clock: Clock) -> None:
         self._artifacts, self._store, self._keep, self._clock = artifacts, store, keep, clock
 
     async def tick(self) -> int:
         """Remove what is too old; return how many artifacts that were. Raises RetryableError."""
-        total = 0
-        async for tenant, before in limits_of_age(self._store, Kept.ARTIFACTS, self._keep, self._clock.now()):
+        total, now = 0, await moment_of_sweep(self._store, Kept.ARTIFACTS, self._clock.now())
+        async for tenant, before in limits_of_age(self._store, Kept.ARTIFACTS, self._keep, now):
             removed = await asyncio.to_thread(self._artifacts.expire, tenant, before)
             if removed:
                 logger.info("%d artifacts of tenant %s from before %s were removed", removed, tenant, before)
             total += removed
+        await note_sweep(self._store, Kept.ARTIFACTS, now)
         return total

@@ -12,7 +12,7 @@ from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import ForgetWebhooks, WebhooksForgotten
 from owlclaw_ray.store.queries import OldCallbacks, OldDeliveries
-from owlclaw_ray.store.retention import limits_of_age
+from owlclaw_ray.store.retention import limits_of_age, moment_of_sweep, note_sweep
 
 _BATCH = 500
 
@@ -29,14 +29,15 @@ class WebhookExpiry:
 
     async def tick(self) -> int:
         """Remove what has expired; return how much that was. Raises StoreUnavailableError."""
-        total = 0
-        async for tenant, before in limits_of_age(self._store, Kept.WEBHOOKS, self._keep, self._clock.now()):
+        total, now = 0, await moment_of_sweep(self._store, Kept.WEBHOOKS, self._clock.now())
+        async for tenant, before in limits_of_age(self._store, Kept.WEBHOOKS, self._keep, now):
             removed = await self._remove(tenant, before)
             if removed:
                 logger.info(
                     "%d deliveries and callbacks of tenant %s from before %s were removed", removed, tenant, before
                 )
             total += removed
+        await note_sweep(self._store, Kept.WEBHOOKS, now)
         return total
 
     async def _remove(self, tenant: TenantId, before: datetime) -> int:

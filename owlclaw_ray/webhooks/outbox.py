@@ -289,6 +289,7 @@ def callback_body(run: Run) -> bytes:
     usage, error = result.usage, result.error
     data: JsonObject = {
         "run_id": run.run_id,
+        "tenant": run.agent.tenant,
         "agent": run.agent.agent_id,
         "status": run.status.value,
         "trigger": {"kind": trigger.kind.value, "focus": trigger.focus, "source": trigger.source},

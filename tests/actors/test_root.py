@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
+from actors.plan import ToolSlots
 from actors.root import RootActor
 from owlclaw_ray.configuration.own_variables import STORE_URL_VARIABLE, TOKEN_VARIABLE
 from owlclaw_ray.placement.lease import GIVE_UP_SECONDS
@@ -28,6 +29,7 @@ def told(monkeypatch):
     monkeypatch.setattr("actors.root.full_name", lambda name: name)
     monkeypatch.setattr("actors.root.configure", lambda _: None)
     monkeypatch.setattr("actors.root.restarted", lambda: True)
+    monkeypatch.setattr("actors.root.own_resources", lambda: {"CPU": 32.0, "tool_slots": 64.0, "quick_slots": 32.0})
     monkeypatch.setattr("actors.liveness.here", lambda: "node_1")
     return told
 
@@ -52,6 +54,17 @@ async def test_no_actor_is_told_a_secret_of_the_runtime_when_it_is_made(told, tm
     assert told.keys() > {"AgentActor", "KeeperActor", "ModelGatewayActor"}
     assert [name for name, arguments in told.items() if secret.encode() in pickle.dumps(arguments)] == []
     assert secret not in repr((root._plan, root._hatchet))
+
+
+async def test_a_host_shares_out_the_slots_that_its_own_node_offers(told, tmp_path):
+    plan = replace(plan_in(tmp_path), slots=ToolSlots(alone=4, quick=2, memory=2, state=2))
+
+    root = RootActor(plan, ())
+    await root.retire()
+
+    _, of_hosts, _ = told["AgentActor"]
+    assert of_hosts.slots == ToolSlots(alone=64, quick=32, memory=2, state=2)
+    assert told["KeeperActor"][0] == plan
 
 
 def test_a_plan_says_where_a_database_is(tmp_path):

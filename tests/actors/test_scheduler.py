@@ -15,6 +15,8 @@ from owlclaw_ray.domain.artifact import TEXT, Artifact
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.runs.expiry import RunExpiry
+from owlclaw_ray.store.commands import Swept
+from owlclaw_ray.store.old_runs import ClocksOfSweep, SweepClocks
 from owlclaw_ray.store.queries import NextDueTime
 from owlclaw_ray.tools.artifact_home import ArtifactExpiry
 from owlclaw_ray.tools.artifacts import ArtifactFolder
@@ -33,7 +35,12 @@ class NothingDue:
         del namespace
 
     async def read(self, query):
+        if isinstance(query, ClocksOfSweep):
+            return SweepClocks(None, None, None)
         return None if isinstance(query, NextDueTime) else ()
+
+    async def apply(self, commands):
+        return [Swept() for _ in commands]
 
 
 class NoKeepers:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import html
 import re
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
 
 from console.fleet import models_of, providers_of
+from console.surface import build
 from owlclaw_ray.access.keys import KeyRequest
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.governance import Breaker
@@ -17,12 +21,16 @@ from owlclaw_ray.domain.node import ClusterView, LeaseView, NodeCondition
 from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import RunId, TenantId
-from owlclaw_ray.runtime.api import Health
+from owlclaw_ray.runtime.api import Health, Runtime
 from owlclaw_ray.telemetry.metrics.api import MetricFamily, Sample
+from owlclaw_ray.testing.clock import ManualClock
+from serve.api import build_api
 from serve.numbers import Numbers
-from tests.console.conftest import StageClock, issued, token_of
+from tests.console.conftest import Browser, StageClock, issued, token_of
 from tests.console.test_pages import HOSTILE, change, is_harmless, triggered
-from tests.serve.double import LOST, node_view
+from tests.serve.conftest import BODY_LIMIT
+from tests.serve.double import LOST, MemoryRuntime, node_view
+from tests.usage import ended, result
 
 FLEET = "/console/fleet"
 
@@ -356,3 +364,96 @@ async def test_pages_that_are_loaded_while_the_nodes_are_asked_share_the_next_ro
 
     assert {each.status_code for each in await asyncio.gather(first, *others)} == {200}
     assert len(rounds) == 2
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(datetime(2026, 11, 26, 12, tzinfo=UTC))
+
+
+@pytest.fixture
+def runtime(clock: ManualClock) -> MemoryRuntime:
+    return MemoryRuntime(clock)
+
+
+@pytest.fixture
+async def fresh(runtime: MemoryRuntime, clock: ManualClock) -> AsyncIterator[Browser]:
+    """A browser before a server that nobody has looked at yet."""
+    api = build_api(cast("Runtime", runtime), clock=clock, body_limit_bytes=BODY_LIMIT, surfaces=[build])
+    async with Browser(api) as found:
+        yield found
+
+
+class Lengths:
+    """The metrics of a runtime whose queues are as long as one says."""
+
+    def __init__(self, runtime):
+        self.queued, self.calls = 0.0, {"waiting": 2.0, "running": 5.0}
+        runtime.metrics = self.families
+
+    async def families(self):
+        calls = "owlclaw_provider_calls"
+        return [
+            family("owlclaw_runs", ("owlclaw_runs", {"status": "queued"}, self.queued)),
+            family(calls, *((calls, {"provider": "x", "state": each}, number) for each, number in self.calls.items())),
+        ]
+
+
+def queues_of(page):
+    """By queue: now, most, least, and the columns of its picture by their titles."""
+    body = re.search(r'<table class="small queues">.*?<tbody>(.*?)</tbody>', page, re.DOTALL)[1]
+    found = {}
+    for row in re.findall(r"<tr>(.*?)</tr>", body, re.DOTALL):
+        name, *numbers = re.findall(r"<td[^>]*>([^<]*)</td>", row)
+        found[name] = numbers, re.findall(r"<title>(.*?)</title>", row), re.search(r'aria-label="([^"]*)"', row)[1]
+    return found
+
+
+async def test_a_queue_shows_how_long_it_was_in_the_minutes_in_which_somebody_looked(fresh, runtime, clock):
+    lengths = Lengths(runtime)
+    for queued, later in ((40.0, 20), (3.0, 160), (0.0, 60), (1_200.0, 0)):
+        lengths.queued = queued
+        page = (await fresh.get(FLEET)).text
+        await clock.advance(later)
+
+    numbers, columns, words_of_it = queues_of(page)["Runs queued"]
+
+    assert numbers == ["1,200", "1,200", "0"]
+    assert columns == ["12:00 UTC: 3 to 40", "12:03 UTC: 0", "12:04 UTC: 1,200"]
+    assert words_of_it == "Runs queued: 1,200 now, at most 1,200 and at least 0 in the minutes that were seen"
+    assert queues_of(page)["Model calls that wait for a provider"][0] == ["2", "2", "2"]
+    assert "Callbacks to be sent" not in queues_of(page)
+
+
+async def test_lengths_are_forgotten_after_an_hour_and_what_did_not_answer_is_no_length(fresh, runtime, clock):
+    lengths = Lengths(runtime)
+    lengths.queued = 40.0
+    await fresh.get(FLEET)
+    await clock.advance(59 * 60)
+    lengths.queued = 7.0
+    page = (await fresh.get(FLEET)).text
+    assert queues_of(page)["Runs queued"][:2] == (["7", "40", "7"], ["12:00 UTC: 40", "12:59 UTC: 7"])
+    shown_by(runtime)
+    await clock.advance(1)
+    assert "Runs queued" not in queues_of((await fresh.get(FLEET)).text)
+    Lengths(runtime).queued = 8.0
+    await clock.advance(60)
+
+    page = (await fresh.get(FLEET)).text
+
+    assert queues_of(page)["Runs queued"][:2] == (["8", "8", "7"], ["12:59 UTC: 7", "13:00 UTC: 8"])
+
+
+async def test_how_many_runs_ended_is_known_of_minutes_in_which_nobody_looked(fresh, runtime, clock):
+    at = clock.now()
+    await ended(runtime.schedules, AgentRef.parse("assistant"), at, result())
+    await ended(runtime.schedules, AgentRef.parse("patient"), at, result())
+    await ended(runtime.schedules, AgentRef.parse("patient", TenantId("acme")), at, result())
+    await clock.advance(300)
+
+    numbers, columns, _ = queues_of((await fresh.get(FLEET)).text)["Runs that ended, of this tenant"]
+
+    assert numbers == ["0", "2", "0"]
+    assert (len(columns), columns[-6]) == (60, "12:00 UTC: 2")
+    await fresh.sign_in(await issued(runtime, "system:read"))
+    assert "Runs that ended" not in (await fresh.get(FLEET)).text

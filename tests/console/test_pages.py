@@ -6,6 +6,7 @@ import gzip
 import html
 import re
 from datetime import timedelta
+from importlib import resources
 
 import pytest
 from msgspec.structs import replace
@@ -489,6 +490,17 @@ async def test_a_first_visit_transfers_little_and_a_second_one_the_page_alone(br
     assert total <= COLD_BYTES
     assert (await browser.get(files[0].partition("?")[0])).headers["cache-control"] == "no-cache"
     assert (await browser.get("/console/static/../surface.py")).status_code == 404
+
+
+def test_five_elements_are_our_own_and_pages_use_no_others():
+    static, templates = (resources.files("console").joinpath(each).iterdir() for each in ("static", "templates"))
+    scripts = "".join(each.read_text() for each in static if each.name.endswith(".js"))
+    pages = "".join(each.read_text() for each in templates)
+
+    defined = re.findall(r'customElements\.define\("([^"]+)"', scripts)
+
+    assert len(defined) == 5
+    assert {*re.findall(r"<([a-z]+-[a-z-]+)", pages)} == {*defined}
 
 
 async def test_a_run_of_many_long_entries_transfers_little(browser, runtime):

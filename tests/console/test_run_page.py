@@ -321,15 +321,15 @@ async def test_each_entry_is_there_as_a_command(browser, runtime):
 
     for view in ("", "?view=journal"):
         page = (await browser.get(f"/console/runs/{run_id}{view}")).text
-        command = html.unescape(re.search(r' data-curl="([^"]+)"', page)[1])
+        command = html.unescape(re.search(r' data-command="([^"]+)"', page)[1])
         assert (
             command
             == f"curl -sN http://localhost:8700/v1/runs/{run_id}/events -H 'Last-Event-ID: {{after}}' | grep -m1 '^data:'"
         )
-        assert '<copy-curl after="3">' in article(page, 4)
+        assert '<copy-button data-after="3" data-label="curl">' in article(page, 4)
     await browser.sign_in(await issued(runtime, "runs:read"))
     page = (await browser.get(f"/console/runs/{run_id}")).text
-    assert "Authorization: Bearer $OWLCLAW_API_KEY" in html.unescape(re.search(r' data-curl="([^"]+)"', page)[1])
+    assert "Authorization: Bearer $OWLCLAW_API_KEY" in html.unescape(re.search(r' data-command="([^"]+)"', page)[1])
 
 
 @pytest.mark.parametrize("path", ["", "?view=journal", "?picture=cost", "/entries/202/prompt"])

@@ -37,12 +37,17 @@ async def test_the_end_of_a_run_is_told_signed_to_the_address_of_its_trigger(ins
     said = read(received)
     assert (said["type"], said["timestamp"]) == ("run.finished", run["finished_at"])
     data = said["data"]
-    assert (data["run_id"], data["agent"], data["status"]) == (run["run_id"], "assistant", "completed")
+    assert (data["run_id"], data["tenant"], data["agent"]) == (run["run_id"], "default", "assistant")
+    assert data["status"] == "completed"
     assert (data["final_text"], data["trigger"]["focus"]) == (run["result"]["final_text"], "价格")
     assert "payload" not in data["trigger"]
     assert (received.path, received.headers["content-type"]) == ("/ended", "application/json")
     assert received.headers["traceparent"] == str(run_span(run["run_id"]))
     assert received.headers["host"] == f"127.0.0.1:{receiver.port}"
+    whole = received.headers, received.body, [KEY], START
+    assert verify_callback(*whole, tenant="default") == said
+    with pytest.raises(WebhookRefusedError, match="not of the tenant acme"):
+        verify_callback(*whole, tenant="acme")
     (callback,) = await installation.callbacks()
     assert (callback["status"], callback["attempts"], callback["problem"]) == ("delivered", 1, "")
     assert await installation.tell(3600) == 0

@@ -66,6 +66,15 @@ from owlclaw_ray.store.commands.ledger import (
     ReserveBudget,
     SettleBudget,
 )
+from owlclaw_ray.store.commands.leftovers import (
+    ForgetSchedules,
+    ForgetTexts,
+    ForgetTicks,
+    NoteSweep,
+    OldSchedule,
+    OldTick,
+    Swept,
+)
 from owlclaw_ray.store.commands.memories import ChangeMemories, DocumentChange, MemoriesChanged, MemoriesStored
 from owlclaw_ray.store.commands.nodes import (
     ClusterNode,
@@ -177,6 +186,10 @@ Command: TypeAlias = (
     | ForgetWebhooks
     | ForgetRuns
     | ForgetEntries
+    | ForgetTicks
+    | ForgetSchedules
+    | ForgetTexts
+    | NoteSweep
     | HoldLease
     | ReleaseLease
     | ChangeMemories
@@ -258,6 +271,7 @@ Outcome: TypeAlias = (
     | CallbackChanged
     | WebhooksForgotten
     | RunsForgotten
+    | Swept
     | MemoriesStored
     | MemoriesChanged
     | AttemptBegun
@@ -324,6 +338,9 @@ __all__ = [
     "ForgetAttempts",
     "ForgetEntries",
     "ForgetRuns",
+    "ForgetSchedules",
+    "ForgetTexts",
+    "ForgetTicks",
     "ForgetWebhooks",
     "HoldLease",
     "HoldNode",
@@ -351,9 +368,12 @@ __all__ = [
     "NodeState",
     "NoteExported",
     "NoteKeyUse",
+    "NoteSweep",
     "NothingQueued",
     "OldArtifact",
     "OldRun",
+    "OldSchedule",
+    "OldTick",
     "OnStandby",
     "Outcome",
     "PauseSchedule",
@@ -392,6 +412,7 @@ __all__ = [
     "SettleBudget",
     "StaleEpoch",
     "SubmitRun",
+    "Swept",
     "TaskChanged",
     "TaskStored",
     "TenantChanged",

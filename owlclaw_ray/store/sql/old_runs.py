@@ -33,7 +33,7 @@ from owlclaw_ray.store.sql.schema import (
 )
 from owlclaw_ray.store.sql.working_set import RowChange, WorkingSet
 
-_CLOCKS_DIFFER = timedelta(hours=1) // timedelta(microseconds=1)
+CLOCKS_DIFFER = timedelta(hours=1) // timedelta(microseconds=1)
 """By how much a run may have the later time of two, and have been accepted first."""
 _AGENT = TriggerKind.AGENT.value
 
@@ -70,7 +70,7 @@ def _read_old_runs(connection: Connection, query: OldRuns) -> OldRunPage:
     if not rows:
         return OldRunPage((), None)
     oldest = min(row.created_at for row in rows)  # the last one may be of a clock that was ahead
-    after = rows[-1].seq if len(rows) == query.limit and oldest < before + _CLOCKS_DIFFER else None
+    after = rows[-1].seq if len(rows) == query.limit and oldest < before + CLOCKS_DIFFER else None
     old = {row.run_id: row for row in rows if _ended_before(row, before)}
     if not old:
         return OldRunPage((), after)

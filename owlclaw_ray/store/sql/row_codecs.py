@@ -121,7 +121,7 @@ class RowCodec(Generic[_T]):
         return convert(fields, self._kind)
 
 
-SCHEDULES = RowCodec(Schedule, schedules, rest="rule")
+SCHEDULES = RowCodec(Schedule, schedules, rest="rule", derived={"found_over_at": lambda _: None})
 KEYS = RowCodec(AccessKey, access_keys, json=("scopes", "patterns"))
 TENANTS = RowCodec(
     Tenant,

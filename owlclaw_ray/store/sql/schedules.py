@@ -179,12 +179,14 @@ def _need_backfill(needs: RowNeeds, command: BackfillTick) -> None:
 def backfill_tick(
     store: WorkingSet, command: BackfillTick
 ) -> ScheduleFired | AlreadyFired | QueueFull | QuotaReached | ScheduleClosed | NoSuchSchedule:
-    """Queue the run of a past due time that never had one."""
+    """Queue the run of a past due time that never had one, as far back as that is known."""
     schedule = _own(store, command.agent, command.tick.schedule_id)
     if schedule is None:
         return NoSuchSchedule()
     if schedule.status is ScheduleStatus.CANCELLED:
         return ScheduleClosed(schedule)
+    if schedule.forgotten_until is not None and command.tick.due_at <= schedule.forgotten_until:
+        return AlreadyFired()
     run_id = command.run.run_id
     if run_id in store.runs or run_id in store.run_ticks or command.tick.firing_id in store.firings:
         return AlreadyFired()

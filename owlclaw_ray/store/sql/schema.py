@@ -163,8 +163,11 @@ blobs = Table(
     metadata,
     Column("hash", NAME, primary_key=True),
     Column("content", Text, nullable=False),
+    Column("used_at", BigInteger),
+    Index("blobs_by_use", "hash", "used_at"),
 )
-"""Texts that journals name by their hashes, each tenant's apart: see `codec.blob_key`."""
+"""Texts that journals name by their hashes, each tenant's apart: see `codec.blob_key`. `used_at`: when one was stored last, anew or
+again; NULL where an older version did it."""
 
 ledger = Table(
     "ledger",
@@ -209,6 +212,8 @@ schedules = Table(
     Column("status", NAME, nullable=False),
     Column("next_fire_at", BigInteger),
     Column("paused_until", BigInteger),
+    Column("forgotten_until", BigInteger),
+    Column("found_over_at", BigInteger),
     Index(
         "schedules_due",
         "next_fire_at",
@@ -509,6 +514,15 @@ schema_compatibility = Table(
     Column("migrated_by", Text, nullable=False),
 )
 """The oldest schema whose runtimes may work on this database, and the version that migrated it, in one row."""
+
+
+sweeps = Table(
+    "sweeps",
+    metadata,
+    Column("what", NAME, primary_key=True),
+    Column("swept_at", BigInteger, nullable=False),
+)
+"""The moment as of which things of each kind were removed last because they were old, see `store.retention`."""
 
 
 def _counts(of: type[Struct]) -> list[Column[int]]:

@@ -61,6 +61,7 @@ from owlclaw_ray.store.sql.schema import (
     schedules,
     schema_compatibility,
     secrets,
+    sweeps,
     tasks,
     tenants,
     ticks,
@@ -149,8 +150,8 @@ def _is_idempotency_key(_dialect: Dialect, tenant: TenantId) -> ColumnElement[bo
     return or_(_within(key, tenant), merged)
 
 
-def _is_blob(_dialect: Dialect, tenant: TenantId) -> ColumnElement[bool]:
-    """See blob_key."""
+def is_blob(_dialect: Dialect, tenant: TenantId) -> ColumnElement[bool]:
+    """Return the condition that a row of `blobs` is the tenant's, see blob_key."""
     return ~blobs.c.hash.contains("/") if tenant == DEFAULT_TENANT else _within(blobs.c.hash, tenant)
 
 
@@ -200,7 +201,7 @@ EMPTIED = (
     ),
     _of_tenant(focus_terms),
     TenantTable(runs, lambda _dialect, tenant: runs.c.tenant == tenant, _is_free_run),
-    TenantTable(blobs, _is_blob),
+    TenantTable(blobs, is_blob),
     _by_key(memory_parts.c.agent, _LARGE_ROWS_AT_ONCE),
     _by_key(memories.c.agent),
     _by_key(artifact_parts.c.agent, _LARGE_ROWS_AT_ONCE),
@@ -215,7 +216,7 @@ EMPTIED = (
 """The tables that a deletion empties of the tenant's rows, in this order."""
 KEPT = frozenset({tenants, ledger, ledger_heads, export_positions})
 """Tables that keep a deleted tenant's rows: its own row, its ledger, and how far that was exported."""
-OF_NOBODY = frozenset({attempts, probes, cluster_lease, cluster_nodes, schema_compatibility})
+OF_NOBODY = frozenset({attempts, probes, cluster_lease, cluster_nodes, schema_compatibility, sweeps})
 """Tables whose rows are no tenant's. An attempt is a random id and a time, and is removed after 30 days by itself."""
 
 
@@ -285,7 +286,7 @@ _JSON = {
     access_keys: ("scopes", "patterns"),
     tenants: ("quotas", "deletion"),
 }
-_TIMES = frozenset({"at", "deadline", "paused_until", "previous_until"})
+_TIMES = frozenset({"at", "deadline", "forgotten_until", "paused_until", "previous_until"})
 
 
 @reads(TenantRowPage)

@@ -42,6 +42,7 @@ from owlclaw_ray.store.sql.codec import (
     load,
     load_result,
     load_trigger,
+    optional_micros,
     optional_time,
     to_micros,
 )
@@ -227,6 +228,12 @@ class RowChange(IntEnum):
     SCHEDULE = auto()
     TICK = auto()
     REMOVED_TICK = auto()
+    FORGOTTEN_TICKS = auto()
+    """Schedules, each with the last due time of which a tick is removed because it is old."""
+    SCHEDULE_FOUND_OVER = auto()
+    """Schedules, each with the time at which it was found to be over, unless that is noted."""
+    REMOVED_SCHEDULE = auto()
+    """Schedules that are over; those with ticks stay."""
     REMOVED_RUN = auto()
     REMOVED_JOURNAL = auto()
     """Runs whose journals are given up."""
@@ -235,6 +242,11 @@ class RowChange(IntEnum):
     REMOVED_APPROVALS = auto()
     """Runs whose approvals are removed."""
     REMOVED_TERM = auto()
+    UNUSED_BLOB = auto()
+    """Texts, each with the moment before which it must have been stored last to be removed."""
+    USED_BLOB = auto()
+    """Texts that count as stored now, each with the moment before which it must have been stored last."""
+    SWEEP = auto()
     EXPIRED_KEYS = auto()
     """The moment before which Idempotency-Keys expired that may be removed."""
     REMOVED_AGENT = auto()
@@ -454,10 +466,10 @@ class WorkingSet(Struct):
                 self.records.add(key)
                 self.new_records.append(record)
 
-    def keep(self, tenant: TenantId, blobs: Mapping[str, str]) -> None:
-        """Store texts of a tenant by their hashes."""
-        keys = {blob_key(tenant, digest): text for digest, text in blobs.items()}
-        self.changes[RowChange.BLOB].update((key, (key, dump(text))) for key, text in keys.items())
+    def keep(self, tenant: TenantId, blobs: Mapping[str, str], at: datetime | None) -> None:
+        """Store texts of a tenant by their hashes. `at`: the time of the last entry that names them."""
+        keys, used_at = {blob_key(tenant, digest): text for digest, text in blobs.items()}, optional_micros(at) or 0
+        self.changes[RowChange.BLOB].update((key, (key, dump(text), used_at)) for key, text in keys.items())
 
     def reserve(self, run: RunRow | None, reservation_id: str, amounts: Mapping[str, int], at: int) -> None:
         """Set amounts aside in accounts."""

@@ -7,7 +7,19 @@ from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any, TypeAlias
 
-from sqlalchemy import Column, ColumnElement, Connection, Text, bindparam, case, delete, literal_column, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Text,
+    bindparam,
+    case,
+    delete,
+    exists,
+    literal_column,
+    select,
+    update,
+)
 from sqlalchemy.engine.interfaces import Dialect as EngineDialect
 from sqlalchemy.sql.schema import Table
 
@@ -52,11 +64,13 @@ from owlclaw_ray.store.sql.schema import (
     ledger_heads,
     memories,
     memory_parts,
+    open_schedule,
     probes,
     runs,
     schedules,
     secrets,
     settled_callback,
+    sweeps,
     tasks,
     tenants,
     ticks,
@@ -274,7 +288,7 @@ class Writer:
             (RowChange.MERGED_RUN, updating(runs, _MERGED_RUN, "seq"), _picking((*_MERGED_RUN, "seq"))),
             (RowChange.AGENT, updating(agents, _CHANGED_AGENT, "agent"), _picking((*_CHANGED_AGENT, "agent"))),
             (RowChange.ENTRY, inserting(journal, _JOURNAL), None),
-            (RowChange.BLOB, adding(blobs, ("hash", "content")), None),
+            (RowChange.BLOB, RowsStatement(_storing_text(dialect), ("key", "text", "at"), engine_dialect), None),
         )
         self._after_ledger: tuple[_Step, ...] = (
             # After the ledger: a tenant's last record is written before the status that seals its chains.
@@ -288,6 +302,7 @@ class Writer:
             ),
             (RowChange.TICK, replacing(ticks, TICKS.names), TICKS.row),
             (RowChange.REMOVED_TICK, removing(ticks.c.firing_id), None),
+            *_removing_leftovers(dialect, engine_dialect),
             (RowChange.REMOVED_AGENT, removing(agents.c.agent), None),
             (RowChange.REMOVED_RUN, removing(runs.c.run_id), None),
             (RowChange.REMOVED_JOURNAL, removing(journal.c.run_id), None),
@@ -435,6 +450,50 @@ def _run(connection: Connection, steps: Iterable[_Step], changes: RowChanges) ->
         if changed:
             rows = [*map(changed.__getitem__, sorted(changed))]
             statement.run(connection, rows if encode is None else [*map(encode, rows)])
+
+
+def _storing_text(dialect: Dialect) -> Any:
+    """Return what stores a text, or renews the time of one that is there: that of the database, or of the entry if that is later."""
+    used_at = bindparam("at", type_=blobs.c.used_at.type)
+    text = dialect.insert(blobs).values(
+        hash=bindparam("key", type_=NAME),
+        content=bindparam("text", type_=Text),
+        used_at=case((used_at > dialect.now, used_at), else_=dialect.now),
+    )
+    return text.on_conflict_do_update(
+        index_elements=["hash"],
+        set_={"used_at": text.excluded.used_at},
+        where=blobs.c.used_at.is_(None) | (blobs.c.used_at < text.excluded.used_at),
+    )
+
+
+def _removing_leftovers(dialect: Dialect, engine_dialect: EngineDialect) -> tuple[_Step, ...]:
+    """Return what removes schedules and texts, or notes what stays, see `leftovers`."""
+    schedule = schedules.c.schedule_id == bindparam("key", type_=NAME)
+    forgotten_until, found_over_at = schedules.c.forgotten_until, schedules.c.found_over_at
+    until = bindparam("until", type_=forgotten_until.type)
+    forgotten = update(schedules).values(forgotten_until=until)
+    forgotten = forgotten.where(schedule, forgotten_until.is_(None) | (forgotten_until < until))
+    found_over = update(schedules).values(found_over_at=bindparam("at", type_=found_over_at.type))
+    has_ticks = exists().where(ticks.c.schedule_id == schedules.c.schedule_id)
+    text, used_at = blobs.c.hash == bindparam("key", type_=NAME), blobs.c.used_at
+    old = used_at < bindparam("before", type_=used_at.type)
+    used = update(blobs).values(used_at=dialect.now).where(text, used_at.is_(None) | old)
+    swept = dialect.insert(sweeps)
+    swept = swept.on_conflict_do_update(
+        index_elements=["what"],
+        set_={"swept_at": swept.excluded.swept_at},
+        where=swept.excluded.swept_at > sweeps.c.swept_at,
+    )
+    statements = (
+        (RowChange.FORGOTTEN_TICKS, forgotten, ("key", "until")),
+        (RowChange.SCHEDULE_FOUND_OVER, found_over.where(schedule, found_over_at.is_(None)), ("key", "at")),
+        (RowChange.REMOVED_SCHEDULE, delete(schedules).where(schedule, ~open_schedule, ~has_ticks), ("key",)),
+        (RowChange.UNUSED_BLOB, delete(blobs).where(text, old), ("key", "before")),
+        (RowChange.USED_BLOB, used, ("key", "before")),
+        (RowChange.SWEEP, swept, ("what", "swept_at")),
+    )
+    return tuple((change, RowsStatement(each, names, engine_dialect), None) for change, each, names in statements)
 
 
 def _picking(columns: Sequence[str]) -> _Encode:

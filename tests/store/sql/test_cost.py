@@ -12,6 +12,7 @@ from owlclaw_ray.domain.approval import ApprovalStatus
 from owlclaw_ray.domain.callback import CallbackStatus
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.retention import Kept
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy
 from owlclaw_ray.domain.trigger import BusyPolicy
@@ -29,6 +30,7 @@ from owlclaw_ray.store.commands import (
     ClaimRun,
     CreateSchedule,
     ExpireApproval,
+    NoteSweep,
     PauseSchedule,
     PutTask,
     ReleaseAgent,
@@ -279,8 +281,10 @@ async def test_old_runs_are_found_and_removed_without_reading_whole_tables(sqlit
         await sqlite_store.apply([command])
     (due,) = await sqlite_store.read(DueCallbacks(NOW, 9))
     await sqlite_store.apply([ChangeCallback(replace(due, version=3, status=CallbackStatus.DEAD))])
+    later = NOW + timedelta(days=9)
+    await sqlite_store.apply([NoteSweep(Kept.RUNS, later)])
     with statements_of(sqlite_store) as seen:
-        removed = await RunExpiry(sqlite_store, timedelta(days=1), ManualClock(NOW + timedelta(days=9))).tick()
+        removed = await RunExpiry(sqlite_store, timedelta(days=1), ManualClock(later)).tick()
 
     plans = await plans_of(sqlite_store, seen)
 

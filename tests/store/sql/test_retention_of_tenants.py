@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.artifact import TEXT, Artifact
 from owlclaw_ray.domain.callback import CallbackStatus
-from owlclaw_ray.domain.retention import Retention
+from owlclaw_ray.domain.retention import Kept, Retention
 from owlclaw_ray.domain.tenant import Deletion, Tenant, TenantStatus
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, ArtifactId, DeliveryId, RunId, TenantId
 from owlclaw_ray.store.artifacts import ArtifactsOfAgent
-from owlclaw_ray.store.commands import CancelRun, ChangeCallback, PutTenant, ReceiveDelivery
+from owlclaw_ray.store.commands import CancelRun, ChangeCallback, NoteSweep, PutTenant, ReceiveDelivery
 from owlclaw_ray.store.queries import CallbackFilter, DeliveryFilter, DueCallbacks
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.clock import ManualClock
@@ -43,6 +43,7 @@ async def store(store_url):
     for tenant, retention in TENANTS.items():
         if retention is not None:
             await one(opened, PutTenant(Tenant(tenant, "somebody", NOW, "ada", retention=retention), None))
+    await opened.apply([NoteSweep(what, NOW) for what in (Kept.WEBHOOKS, Kept.ARTIFACTS)])
     try:
         yield opened
     finally:

@@ -60,7 +60,7 @@ pytestmark = pytest.mark.postgres
 MINE, THEIRS = TenantId("acme"), TenantId("租户/二' \\ --")
 DIGEST = "0" * 64
 DAY = floored(NOW, Grain.DAY)
-NOBODYS = {"attempts", "cluster_lease", "cluster_nodes", "probes", "schema_compatibility"}
+NOBODYS = {"attempts", "cluster_lease", "cluster_nodes", "probes", "schema_compatibility", "sweeps"}
 """Tables without rows of one tenant: what is known by ids that nobody can guess, and the machinery."""
 OWNED = [table for table in metadata.sorted_tables if table.name not in NOBODYS]
 OVER_ALL = {
@@ -85,6 +85,7 @@ OVER_ALL = {
     q.SchedulesByIds,
     q.TenantPage,
     q.UpcomingSchedules,
+    old_runs.ClocksOfSweep,
     run_ends.ChainPositions,
     run_ends.ExportPositions,
     run_ends.FactsOfRuns,
@@ -162,6 +163,12 @@ def expiring(tenant):
 def aged(tenant):
     """Queries about one tenant that find something when runs of it ended long ago."""
     return [old_runs.ParentsOfOpenRuns(tenant), old_runs.OldRuns(tenant, LATER)]
+
+
+def left_behind(tenant):
+    """Queries about one tenant that find what runs leave behind."""
+    later = LATER + timedelta(days=9_999)
+    return [old_runs.OldSchedules(tenant, later), old_runs.OldTexts(tenant, later), old_runs.NamedTexts(tenant, later)]
 
 
 async def fill(store, tenant):
@@ -360,6 +367,17 @@ async def test_old_runs_are_looked_for_in_one_tenant(store):
         assert await store._database.read(answers.answer, mine, tenant=THEIRS) == nothing
 
 
+async def test_what_runs_leave_behind_is_looked_for_in_one_tenant(store):
+    nothing = [old_runs.OldSchedulePage((), (), (), None), [], old_runs.NamedTextPage(frozenset(), None)]
+    for mine, theirs, none in zip(left_behind(MINE), left_behind(THEIRS), nothing, strict=True):
+        found = await store.read(mine)
+        assert tenant_of(mine) == MINE
+        assert none not in (found, await store.read(theirs))
+        assert await store._database.read(answers.answer, mine, tenant=THEIRS) == none
+    page = await store.read(left_behind(MINE)[0])
+    assert [(each.schedule_id, each.agent.tenant) for each in (*page.ticks, *page.found)] == [("sch_mine", MINE)] * 2
+
+
 async def unguarded(store, query):
     try:
         return await store._database.read(answers.answer, query)
@@ -383,7 +401,7 @@ def test_every_query_is_about_one_tenant_or_known_to_be_about_all():
             yield each
             yield from below(each)
 
-    about_one = {type(query) for query in (*reading(MINE), *expiring(MINE), *aged(MINE))}
+    about_one = {type(query) for query in (*reading(MINE), *expiring(MINE), *aged(MINE), *left_behind(MINE))}
     assert about_one.isdisjoint(OVER_ALL)
     assert {each for each in below(q.Query) if each.__module__.startswith("owlclaw_ray.")} == about_one | OVER_ALL
 

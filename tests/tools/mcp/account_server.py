@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -125,6 +126,8 @@ def account_server():
     web = uvicorn.Server(config)
     thread = threading.Thread(target=web.run)
     thread.start()
+    while not web.started:
+        os.sched_yield()
     try:
         yield found
     finally:

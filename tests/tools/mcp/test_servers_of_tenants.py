@@ -51,7 +51,7 @@ def agents_dir(tmp_path):
     agent.mkdir(parents=True)
     (agent / "SOUL.md").write_text("You look things up.")
     (agent / "IDENTITY.md").write_text("## My Capabilities\n- look\n")
-    (agent / "agent.yaml").write_text("permissions: {allow: ['mcp.*']}\n")
+    (agent / "agent.yaml").write_text("tools: {deny: [mcp.*.die]}\npermissions: {allow: ['mcp.*']}\n")
     return tmp_path / "agents"
 
 
@@ -102,6 +102,7 @@ async def test_a_run_of_another_tenant_sees_nothing_of_the_server_and_is_answere
         assert f"mcp.{name}" not in repr((quiet, journal, ended))
         assert f"mcp__{name}" not in repr((quiet, journal, ended))
     assert "mcp.all.echo" in repr(journal)
+    assert "mcp.all.die" in repr(quiet), "what is withheld is in the ledger"
     assert views == {"own": (ACME,), "sick": (ACME,), "all": ()}
 
 
