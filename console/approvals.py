@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from msgspec import Struct, convert
 from starlette.requests import Request
 from starlette.responses import Response
 
-from console.pages import FRAGMENT, Pages, page, see
+from console.jinja import query
+from console.pages import FRAGMENT, PREFIX, Pages, back, own_path, page
 from console.text import pretty
 from console.visits import SentForm, read_form
 from owlclaw_ray import wire
@@ -16,7 +18,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus
 from owlclaw_ray.errors import NotFoundError, Problem, ToolArgumentsError
 from owlclaw_ray.ids import ApprovalId
-from owlclaw_ray.store.queries import ApprovalFilter
+from owlclaw_ray.store.queries import ApprovalFilter, ApprovalPlace
 from serve.errors import InvalidRequestError, MalformedJsonError
 from serve.parameters import (
     actor_of,
@@ -30,6 +32,7 @@ from serve.request_bodies import checked, read_json
 
 PAGE = 100
 _ANY = "any"
+_PENDING = ApprovalStatus.PENDING.value
 _UNPROCESSABLE = 422
 
 
@@ -39,6 +42,8 @@ class RefusedEdit(Struct, frozen=True):
     arguments: str
     reason: str
     problems: tuple[str, ...]
+    back: str
+    """Where the form was."""
 
 
 class ApprovalPages(Pages):
@@ -46,34 +51,55 @@ class ApprovalPages(Pages):
 
     place: ClassVar[str] = "approvals"
 
-    @page("GET /console/approvals", "approvals:read", "status", "agent", FRAGMENT, live={"live": 2.0}, personal=True)
+    @page(
+        "GET /console/approvals",
+        "approvals:read",
+        "status",
+        "agent",
+        "after",
+        "did",
+        FRAGMENT,
+        live={"live": 2.0},
+        personal=True,
+    )
     async def console_approvals(self, request: Request) -> Response:
-        """Show the calls that wait, or those in another state."""
+        """Show the calls that wait, those that expire first before the others; or those in another state, newest first."""
         asked = request.query_params
-        status, agent = asked.get("status") or ApprovalStatus.PENDING.value, asked.get("agent", "").strip()
+        status, agent = asked.get("status") or _PENDING, asked.get("agent", "").strip()
         narrowed = bool(principal_of(request).patterns) and not agent
-        found = () if narrowed else await self._found(request, agent, status)
+        after = asked.get("after", "")
+        found = () if narrowed else await self._found(request, agent, status, after)
+        did = asked.get("did", "") if FRAGMENT not in asked else ""
         return await self.shown(
             request,
             "approvals.html",
             "live",
-            approvals=found,
+            approvals=found[:PAGE],
+            following=found[PAGE - 1].request.approval_id if len(found) > PAGE else None,
+            after=after,
+            did=await self._named(request, did) if did else None,
+            here=f"{PREFIX}/approvals{query(status='' if status == _PENDING else status, agent=agent, after=after)}",
             decider=principal_id_of(request),
             narrowed=narrowed,
             status=status,
             agent=agent,
             statuses=[*(each.value for each in ApprovalStatus), _ANY],
-            full=len(found) >= PAGE,
         )
 
-    async def _found(self, request: Request, agent: str, status: str) -> Any:
+    async def _found(self, request: Request, agent: str, status: str, after: str) -> Sequence[Approval]:
+        """Return a page, and one more if there is one."""
         try:
             wanted = None if status == _ANY else ApprovalStatus(status)
         except ValueError:
             right = ", ".join([*(each.value for each in ApprovalStatus), _ANY])
             raise InvalidRequestError([Problem("query status", f"is {status!r}", f"one of {right}")]) from None
         ref = only_agent_of(request, agent or None)
-        return await self._runtime.approvals(ApprovalFilter(tenant_of(request), ref, None, wanted, PAGE))
+        expiring, place = status == _PENDING, None
+        if after:
+            last = (await self._named(request, after)).request
+            place = ApprovalPlace(last.expires_at if expiring else last.requested_at, last.approval_id)
+        where = ApprovalFilter(tenant_of(request), ref, None, wanted, PAGE + 1, expiring, place)
+        return await self._runtime.approvals(where)
 
     @page("GET /console/approvals/{approval_id}", "approvals:read")
     async def console_approval(self, request: Request) -> Response:
@@ -89,12 +115,13 @@ class ApprovalPages(Pages):
             await self._decide(request, form, approval)
         except (InvalidRequestError, ToolArgumentsError) as error:
             wrong = error.details if isinstance(error, ToolArgumentsError) else tuple(map(str, error.problems))
-            refused = RefusedEdit(form.text("arguments"), form.text("reason"), wrong)
+            refused = RefusedEdit(form.text("arguments"), form.text("reason"), wrong, own_path(form.text("back"), ""))
             response = await self._shown(request, approval, refused)
             response.status_code = _UNPROCESSABLE
             return response
         self._badge.changed(tenant_of(request))
-        return see("/approvals")
+        asked_by = approval.request.agent.agent_id if principal_of(request).patterns else ""
+        return back(form.text("back"), f"/approvals{query(agent=asked_by)}", did=approval.request.approval_id)
 
     async def _decide(self, request: Request, form: SentForm, approval: Approval) -> None:
         asked: dict[str, Any] = {"decision": form.text("decision"), "reason": form.text("reason").strip()}
@@ -108,10 +135,14 @@ class ApprovalPages(Pages):
 
     async def _shown(self, request: Request, approval: Approval, refused: RefusedEdit | None = None) -> Response:
         who = principal_id_of(request)
-        return await self.shown(request, "approval.html", approval=approval, decider=who, refused=refused)
+        here = refused.back if refused else ""
+        return await self.shown(request, "approval.html", approval=approval, decider=who, refused=refused, here=here)
 
     async def _approval(self, request: Request) -> Approval:
-        approval_id = request.path_params["approval_id"]
+        return await self._named(request, request.path_params["approval_id"])
+
+    async def _named(self, request: Request, approval_id: str) -> Approval:
+        """Return an approval of the tenant that the principal may have to do with; raises NotFoundError, AccessDeniedError."""
         if "\0" in approval_id:
             raise NotFoundError("approval", approval_id)
         approval = await self._runtime.approval(tenant_of(request), ApprovalId(approval_id))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from console.whole_runs import WholeRuns
 from owlclaw_ray.domain.lineage import MAX_DEPTH
 from owlclaw_ray.domain.principal import Principal
 from owlclaw_ray.domain.run import Run
@@ -17,8 +17,6 @@ from owlclaw_ray.runtime.api import Runtime
 
 _MOST = 100
 """How many runs are in one tree."""
-_ENTRIES = 2_000
-"""How far back the journal of a run is read for those that it started."""
 
 
 class FamilyRun(Struct):
@@ -41,12 +39,12 @@ class FamilyRun(Struct):
         return 1 + sum(each.size for each in self.children)
 
 
-async def family(runtime: Runtime, principal: Principal, run: Run, entries: Sequence[JournalEntry]) -> FamilyRun | None:
-    """Return the tree that a run belongs to, None if it is alone. `entries` are those of it that are shown: what they name is known."""
-    lineage, started = run.trigger.lineage, started_by(entries)
+async def family(runtime: Runtime, whole: WholeRuns, principal: Principal, run: Run) -> FamilyRun | None:
+    """Return the tree that a run belongs to, None if it is alone."""
+    lineage, started = run.trigger.lineage, await whole.started(run.agent.tenant, run.run_id)
     if lineage is None and not started:
         return None
-    tree = _Tree(runtime, principal, run, started)
+    tree = _Tree(runtime, whole, principal, run, started)
     found = await tree.of(run.run_id if lineage is None else lineage.root_run, 0)
     if not _has(found, run.run_id):  # the root is gone, or not for the principal, or started too many to show
         found.children.append(FamilyRun(run.run_id, run))
@@ -57,19 +55,11 @@ def _has(tree: FamilyRun, run_id: RunId) -> bool:
     return tree.run_id == run_id or any(_has(each, run_id) for each in tree.children)
 
 
-def started_by(entries: Sequence[JournalEntry]) -> list[RunId]:
-    """Return the runs that a run had other agents make and waited for, as far as these entries say so."""
-    runs: list[RunId] = []
-    for each in entries:
-        if each.kind is EntryKind.RUN_WAITING:
-            told = each.data.get("runs") or {}
-            runs += [RunId(str(run_id)) for run_id in (told.values() if isinstance(told, dict) else told)]
-    return [*dict.fromkeys(runs)]
-
-
 class _Tree:
-    def __init__(self, runtime: Runtime, principal: Principal, run: Run, started: Sequence[RunId]) -> None:
-        self._runtime, self._principal = runtime, principal
+    def __init__(
+        self, runtime: Runtime, whole: WholeRuns, principal: Principal, run: Run, started: Sequence[RunId]
+    ) -> None:
+        self._runtime, self._whole, self._principal = runtime, whole, principal
         self._tenant: TenantId = run.agent.tenant
         self._known, self._started = {run.run_id: run}, {run.run_id: started}
         self._left = _MOST
@@ -81,7 +71,7 @@ class _Tree:
             return FamilyRun(run_id, run)
         started = self._started.get(run_id)
         if started is None:
-            started = started_by(await self._runtime.journal(self._tenant, run_id, None, _ENTRIES))
+            started = await self._whole.started(self._tenant, run_id)
         children = await asyncio.gather(*(self.of(each, depth + 1) for each in started[: max(0, self._left)]))
         return FamilyRun(run_id, run, children)
 

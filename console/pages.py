@@ -11,13 +11,14 @@ from gzip import GzipFile
 from io import BytesIO
 from types import MappingProxyType
 from typing import ClassVar, TypeVar, cast
+from urllib.parse import parse_qsl
 
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from console.badge import ApprovalBadge
-from console.jinja import Templates
+from console.jinja import Templates, query
 from console.live_parts import Audience, LiveParts
 from console.text import bytes_of
 from console.visits import Visit, form_token, new_visitor
@@ -29,6 +30,8 @@ from serve.resource import Resource, operation
 from serve.surfaces import Surroundings
 
 PREFIX = "/console"
+_LONGEST_PATH = 1_500
+_OWN_PATH = re.compile(r"/console(/[\w.~!$&'()*+,;=:@%/-]*)?(\?[\w.~!$&'()*+,;=:@%/?-]*)?", re.ASCII)
 FRAGMENT = "fragment"
 """The query parameter that asks for a part of a page."""
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Awaitable[Response]])
@@ -201,3 +204,17 @@ def name_in(request: Request, parameter: str, what: str) -> str:
 def see(path: str) -> Response:
     """Return what leads to a page of the console after a form was sent."""
     return RedirectResponse(f"{PREFIX}{path}", 303)
+
+
+def own_path(text: str, otherwise: str = PREFIX) -> str:
+    """Return the path of a page of the console to go on with: the one that is asked for, if it is one, and fits into a cookie."""
+    return text if len(text) <= _LONGEST_PATH and _OWN_PATH.fullmatch(text) else otherwise
+
+
+def back(text: str, otherwise: str, **did: object) -> Response:
+    """Return what leads back to the page of the console that a form was on, which says what was `did`; `otherwise` is for a form that
+    does not say where that is.
+    """
+    path, _, asked = own_path(text, f"{PREFIX}{otherwise}").partition("?")
+    kept = {name: value for name, value in parse_qsl(asked) if name not in did}
+    return RedirectResponse(f"{path}{query(**kept, **did)}", 303)

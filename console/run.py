@@ -22,12 +22,15 @@ from console.runs import again, begun, run_of, seq_of
 from console.text import bytes_of, pretty
 from console.timeline import RunTimeline, Zoom, flame, timeline
 from console.visits import read_form
+from console.whole_runs import WholeRuns
 from console.withheld import withheld_from
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.principal import LOCAL, Principal
-from owlclaw_ray.domain.run import Run, Usage
+from owlclaw_ray.domain.run import Run
+from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.errors import DefinitionError, NotFoundError, Problem, UnknownAgentError
 from owlclaw_ray.store.queries import RunProgress
+from owlclaw_ray.store.run_search import RunSearch
 from serve.errors import InvalidRequestError
 from serve.events import EventStream, last_event_id
 from serve.parameters import principal_of
@@ -40,6 +43,8 @@ VIEWS = ("conversation", "journal")
 PICTURES = ("", "cost", "time")
 _CONTEXT = 10
 """How many entries before those that are shown are read: they say what failed before the first reply."""
+_LOOKED_AT_FOR_REPEATS = 100
+"""How many of the newest runs of an agent that were asked for are looked at."""
 _FIRST_ENTRIES = 12
 """Among the first ones is how the prompt was built."""
 
@@ -52,6 +57,7 @@ class RunPages(Pages):
     def __init__(self, surroundings: Surroundings, templates: Templates, badge: ApprovalBadge) -> None:
         super().__init__(surroundings, templates, badge)
         self._pulse = KeepAliveTimer(surroundings.keep_alive)
+        self._whole = WholeRuns(surroundings.runtime)
 
     @page("GET /console/runs/{run_id}", "runs:read", "view", "before", "did", "picture", "zoom", FRAGMENT)
     async def console_run(self, request: Request) -> Response:
@@ -68,9 +74,11 @@ class RunPages(Pages):
         now = self._surroundings.clock.now()
         only_head = request.query_params.get(FRAGMENT) == "head"
         first, last = (entries[0].seq, entries[-1].seq) if entries else (1, 0)
-        definition, of_family, withheld = await asyncio.gather(
+        definition, of_family, used, repeats, withheld = await asyncio.gather(
             self._definition(run, found),
-            family(self._runtime, principal, run, entries),
+            family(self._runtime, self._whole, principal, run),
+            self._whole.usage(run),
+            known(()) if only_head else self._repeats(run),
             withheld_from(self._runtime, principal, run) if entries and before is None and not only_head else known(()),
         )
         return await self.shown(
@@ -84,13 +92,17 @@ class RunPages(Pages):
             ),
             did=request.query_params.get("did") == "cancel",
             before=before,
+            first_page=PAGE + 1,
             first=first,
             last=last,
             entries=() if only_head else EntryViews(earlier).of(entries),
             picture=picture,
             zoom=zoom,
             times=_drawn(picture, entries, now, over=run.status.final or before is not None, zoom=zoom),
-            usage=_usage(run, entries),
+            usage=used,
+            repeats=repeats,
+            part=before is not None or first > 1,
+            entry_page=partial(_entry_page, run, view, before),
             definition=definition,
             withheld=withheld,
             payload="" if run.trigger.content is None else pretty(run.trigger.payload),
@@ -99,6 +111,13 @@ class RunPages(Pages):
             entry_curl=_entry_curl(run, server, keyed=principal is not LOCAL),
             took=_milliseconds(run, now),
         )
+
+    async def _repeats(self, run: Run) -> Sequence[Run]:
+        """Return the runs that this one was run again as, among the newest of its agent."""
+        where = RunSearch(
+            run.agent.tenant, run.agent, kind=TriggerKind.API, after_seq=run.seq, limit=_LOOKED_AT_FOR_REPEATS
+        )
+        return [each for each in (await self._runtime.search_runs(where)).runs if each.trigger.source == run.run_id]
 
     async def _definition(self, run: Run, entries: Sequence[JournalEntry]) -> tuple[str, bool] | None:
         """Return the version of the agent's definition that the run has, and whether it is another one by now; None: it is not known."""
@@ -159,9 +178,10 @@ class RunPages(Pages):
                 "view": view,
                 "principal": principal,
                 "may": principal.may,
+                "entry_page": partial(_entry_page, run, view, None),
             }
             lines = bytes_of(self._templates.part("run.html", "entry_list", context)).splitlines()
-            data = b"\n".join(b"data: " + line for line in lines if line.strip())
+            data = b"\n".join(b"data: " + line for line in lines)
             body = b"id: %d\nevent: entries\n%s\n\n" % (watched.entries[-1].seq, data)
         return body + (b"event: end\ndata: %s\n\n" % watched.status.value.encode() if watched.over else b"")
 
@@ -173,6 +193,12 @@ class RunPages(Pages):
         await self._runtime.cancel(run.agent.tenant, run.run_id)
         return see(f"/runs/{run.run_id}?did=cancel")
 
+    @page("GET /console/runs/{run_id}/rerun", "runs:write")
+    async def console_confirm_rerun(self, request: Request) -> Response:
+        """Show what running it again would do; nothing is done."""
+        run = await run_of(self._runtime, request, request.path_params["run_id"])
+        return await self.shown(request, "rerun.html", run=run)
+
     @page("POST /console/runs/{run_id}/rerun", "runs:write")
     async def console_rerun(self, request: Request) -> Response:
         """Trigger the agent with the same again; the same form twice makes one run."""
@@ -182,16 +208,14 @@ class RunPages(Pages):
         return see(f"/runs/{accepted.run_id}")
 
 
-def _usage(run: Run, entries: Sequence[JournalEntry]) -> Usage:
-    """Return what the run used: in the end what it says itself, else what the replies that are shown say."""
-    if run.result is not None:
-        return run.result.usage
-    used = Usage()
-    for each in entries:
-        if each.kind is EntryKind.MODEL_REPLIED:
-            told = each.data.get("usage") or {}
-            used += Usage(**{name: told.get(name, 0) for name in Usage.__struct_fields__})
-    return used
+def _entry_page(run: Run, view: str, before: int | None, seq: int) -> str:
+    """Return the page at which an entry stays, to go before its `#e…`: the one that is shown, empty, unless others will push it off."""
+    last = -(-seq // PAGE) * PAGE
+    return (
+        ""
+        if before is not None or run.status.final
+        else _address(run, view=view if view != VIEWS[0] else "", before=last + 1)
+    )
 
 
 def _milliseconds(run: Run, now: datetime) -> float | None:
@@ -232,13 +256,13 @@ def _entry_curl(run: Run, server: str, *, keyed: bool) -> str:
 
 
 def _curl(run: Run, server: str, *, keyed: bool) -> str:
-    """Return the command that triggers the agent with the same."""
+    """Return the command that triggers the agent with the same; empty if it would be too long to be one."""
     body: dict[str, Any] = {"focus": run.trigger.focus} if run.trigger.focus else {}
     if run.trigger.content is not None:
         body["payload"] = run.trigger.payload
     said = orjson.dumps(body).decode()
     if len(said) > _MOST_CURL:
-        said = '{"focus":"…"}'
+        return ""
     key = ' -H "Authorization: Bearer $OWLCLAW_API_KEY"' if keyed else ""
     url = shlex.quote(f"{server}/v1/agents/{run.agent.agent_id}/triggers")
     return f"curl {url}{key} -H 'Content-Type: application/json' -d {shlex.quote(said)}"

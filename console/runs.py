@@ -16,9 +16,9 @@ from starlette.responses import Response
 
 from console.badge import ApprovalBadge
 from console.charts import Chart, last, runs_chart
-from console.jinja import Templates, query
+from console.jinja import Templates
 from console.live_parts import SharedAnswers
-from console.pages import FRAGMENT, PREFIX, Pages, known, page, see
+from console.pages import FRAGMENT, PREFIX, Pages, back, known, own_path, page
 from console.run_filter import FIELDS, OPEN, RunsFilter
 from console.visits import read_form
 from owlclaw_ray.domain.agent import AgentRef
@@ -108,6 +108,7 @@ class RunsPages(Pages):
             did=did and (did[1], int(did[2]), int(did[3] or 0)),
             agents=agents,
             here=f"{PREFIX}/runs{chosen.address()}",
+            listed=f"{PREFIX}/runs{chosen.address(before=asked.get('before', ''))}",
         )
 
     async def _minutes(self, request: Request) -> Chart | None:
@@ -157,7 +158,7 @@ class RunsPages(Pages):
         found = await self._usable.answer(tenant, _FRESH_SECONDS, usable)
         return [each.agent_id for each in found if principal.sees(each)]
 
-    @page("GET /console/runs/selection", "runs:write", "action", "run")
+    @page("GET /console/runs/selection", "runs:write", "action", "run", "back")
     async def console_selection(self, request: Request) -> Response:
         """Show what an action would do to each of the runs that are chosen; nothing is done."""
         action = action_of(request.query_params.get("action", ""))
@@ -166,6 +167,7 @@ class RunsPages(Pages):
             request,
             "selection.html",
             action=action,
+            back=own_path(request.query_params.get("back", ""), f"{PREFIX}/runs"),
             affected=[run for run in chosen if _concerns(action, run)],
             spared=[run for run in chosen if not _concerns(action, run)],
         )
@@ -180,7 +182,7 @@ class RunsPages(Pages):
             done, refused = await cancel_all(self._runtime, chosen), 0
         else:
             done, refused = await run_all_again(self._runtime, request, chosen, form.text("once"))
-        return see(f"/runs{query(did=outcome(action, done, refused))}")
+        return back(form.text("back"), "/runs", did=outcome(action, done, refused))
 
     async def _chosen(self, request: Request, run_ids: Sequence[str]) -> Sequence[Run]:
         chosen = list(dict.fromkeys(run_ids))
@@ -237,10 +239,16 @@ async def run_of(runtime: Runtime, request: Request, run_id: str) -> Run:
 
 
 def again(request: Request, run: Run, key: str) -> TriggerRequest:
-    """Return the request for another run with what a run was triggered with: once for each key."""
+    """Return the request for another run with what a run was triggered with, which is its source: once for each key."""
     was = run.trigger
     trigger = Trigger(
-        TriggerKind.API, was.content, was.focus, task_type=was.task_type, session=was.session, user=was.user
+        TriggerKind.API,
+        was.content,
+        was.focus,
+        run.run_id,
+        task_type=was.task_type,
+        session=was.session,
+        user=was.user,
     )
     return request_of(request, run.agent, trigger, ENQUEUED, key)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import ClassVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from console.pages import PLACES, PREFIX, Pages, page, places_of, see
+from console.pages import PLACES, PREFIX, Pages, own_path, page, places_of, see
 from console.static_files import static_response
 from console.visits import Visit, read_form
 from owlclaw_ray.access.sessions import CODE_SECONDS
@@ -18,8 +17,6 @@ from owlclaw_ray.errors import UnauthenticatedError
 from serve.origin_check import FOREIGN
 from serve.resource import PUBLIC
 
-_LONGEST_PATH = 1_500
-_OWN_PATH = re.compile(r"/console(/[\w.~!$&'()*+,;=:@%/-]*)?(\?[\w.~!$&'()*+,;=:@%/?-]*)?", re.ASCII)
 _BEARER = "bearer "
 
 
@@ -128,8 +125,3 @@ class SignInPages(Pages):
         response = see("/sign-in")
         Visit.of(request.scope).end(response)
         return response
-
-
-def own_path(text: str) -> str:
-    """Return the path of a page of the console to go on with: the one that is asked for, if it is one, and fits into a cookie."""
-    return text if len(text) <= _LONGEST_PATH and _OWN_PATH.fullmatch(text) else PREFIX

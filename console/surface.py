@@ -141,7 +141,8 @@ class _Frame:
     def _shown(self, scope: Scope, start: Message, problem: JsonObject) -> Response:
         response: Response
         if start["status"] == _UNAUTHENTICATED and scope["method"] in {"GET", "HEAD"}:
-            asked = scope["path"] + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
+            asked = scope["raw_path"].decode("latin-1")  # as it was sent: what is beyond ASCII is quoted in it
+            asked += f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
             response = RedirectResponse(f"{PREFIX}/sign-in?next={quote(asked, safe='/')}", 303)
         else:
             said = {

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from console.jinja import duration, money
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.json import JsonObject
 
 LANES = ("model", "tools", "waits", "children")
 _WORK = {"model", "tools"}
@@ -214,8 +215,21 @@ def _calls(entries: Iterable[JournalEntry], by: str) -> Iterator[_CallAmount]:
         yield _CallAmount(turn, lane, amount, tone, title, entry.seq)
 
 
+class _Open(Struct, frozen=True):
+    """Something that goes on."""
+
+    lane: str
+    since: float
+    title: str
+    seq: int
+
+    def until(self, at: float, tone: str, how: str) -> _Span:
+        return _Span(self.lane, self.since, max(self.since, at), tone, f"{self.title}{how}", self.seq)
+
+
 def _spans(entries: Iterable[JournalEntry], origin: datetime, end: float) -> Iterable[_Span]:
-    waits: list[tuple[str, float, str, int]] = []
+    waits: list[_Open] = []
+    work, last, since = _OpenWork(), 0.0, 0.0
     for entry in entries:
         at, data = (entry.at - origin).total_seconds(), entry.data
         match entry.kind:
@@ -231,15 +245,60 @@ def _spans(entries: Iterable[JournalEntry], origin: datetime, end: float) -> Ite
                 yield _Span("tools", at - took, at, tone, str(data.get("tool", "tool")), entry.seq)
             case EntryKind.RUN_WAITING:
                 if data.get("approvals"):
-                    waits.append(("waits", at, "waiting for approval", entry.seq))
+                    waits.append(_Open("waits", at, "waiting for approval", entry.seq))
                 if data.get("runs"):
-                    waits.append(("children", at, "waiting for other runs", entry.seq))
+                    waits.append(_Open("children", at, "waiting for other runs", entry.seq))
+            case EntryKind.RUN_RESUMED:
+                yield from work.ended(last, "interrupted")
             case EntryKind.RUN_CONTINUED | EntryKind.RUN_FINISHED:
-                yield from (_Span(lane, since, at, "warn", title, seq) for lane, since, title, seq in waits)
+                yield from (each.until(at, "warn", "") for each in waits)
+                yield from work.ended(at, "ended with the run")
                 waits = []
             case _:
                 pass
-    yield from (_Span(lane, since, max(since, end), "warn", title, seq) for lane, since, title, seq in waits)
+        work.note(entry, at, since)
+        last, since = at, since if entry.kind is EntryKind.RUN_ACTIVE else at
+    yield from (each.until(end, "warn", "") for each in waits)
+    yield from work.ended(end, "has not ended", tone="")
+
+
+class _OpenWork:
+    """Calls of tools that have begun and have no result, and the model that has not answered, as far as entries tell."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, _Open] = {}
+        self._asked: _Open | None = None
+
+    def note(self, entry: JournalEntry, at: float, since: float) -> None:
+        """Learn of an entry; `since`: when the one before it was written that says more than that the run is active."""
+        data = entry.data
+        match entry.kind:
+            case EntryKind.TOOL_STARTED:
+                self._begun(data, at, entry.seq)
+            case EntryKind.TOOL_FINISHED:
+                self._calls.pop(str(data.get("call_id")), None)
+            case EntryKind.RUN_ACTIVE:
+                for each in data.get("running", ()):
+                    self._begun(each, at - each.get("seconds", 0), entry.seq)
+                if data.get("asking") and self._asked is None:
+                    self._asked = _Open("model", since, str(data["asking"]), entry.seq)
+            case EntryKind.APPROVAL_REQUESTED:
+                self._calls.pop(str(data.get("call_id")), None)
+            case EntryKind.MODEL_REPLIED | EntryKind.MODEL_ATTEMPT_FAILED:
+                self._asked = None
+            case EntryKind.RUN_WAITING:
+                self._calls, self._asked = {}, None
+            case _:
+                pass
+
+    def _begun(self, call: JsonObject, at: float, seq: int) -> None:
+        self._calls.setdefault(str(call.get("call_id")), _Open("tools", at, str(call.get("tool", "tool")), seq))
+
+    def ended(self, at: float, how: str, tone: str = "bad") -> list[_Span]:
+        """Return what went on until then, and forget it."""
+        found = [*self._calls.values(), *([self._asked] if self._asked else ())]
+        self._calls, self._asked = {}, None
+        return [each.until(at, tone, f", {how}") for each in found]
 
 
 class _Scale:

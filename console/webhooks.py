@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from console.filters import choice_of
-from console.jinja import segment
-from console.pages import Pages, name_in, page, see
+from console.jinja import query, segment
+from console.pages import PREFIX, Pages, back, name_in, page, see
 from console.text import pretty
 from console.visits import read_form
 from owlclaw_ray.domain.agent import AgentRef
@@ -95,6 +95,7 @@ class WebhookPages(Pages):
             request,
             "callbacks.html",
             callbacks=found,
+            here=f"{PREFIX}/webhooks/callbacks{query(status=status.value if status else '', agent=agent, run=run)}",
             narrowed=narrowed,
             agent=agent,
             run=run,
@@ -106,7 +107,7 @@ class WebhookPages(Pages):
     @page("POST /console/webhooks/callbacks/{callback_id}/redelivery", "webhooks:write")
     async def console_send_again(self, request: Request) -> Response:
         """Have the callback sent again, with as many attempts as the first time."""
-        await read_form(request)
+        form = await read_form(request)
         tenant, callback_id = tenant_of(request), CallbackId(name_in(request, "callback_id", "callback"))
         callback = await self._runtime.outbox.callback(tenant, callback_id)
 
@@ -115,7 +116,8 @@ class WebhookPages(Pages):
 
         await check_owner(request, owner)
         await self._runtime.outbox.send_again(tenant, callback_id)
-        return see(f"/webhooks/callbacks?run={segment(callback.run_id)}")
+        asked_by = callback.agent.agent_id if principal_of(request).patterns else ""
+        return back(form.text("back"), f"/webhooks/callbacks{query(run=callback.run_id, agent=asked_by)}")
 
     async def _delivery(self, request: Request) -> Delivery:
         delivery_id = DeliveryId(name_in(request, "delivery_id", "delivery"))

@@ -21,7 +21,7 @@ from owlclaw_ray.domain.artifact import StoredArtifact
 from owlclaw_ray.domain.budget import Budget, BudgetScope, BudgetStanding, BudgetUse, BudgetWindow
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.issuer import Issuer, SignInOptions
-from owlclaw_ray.domain.journal import JournalEntry
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, NotedHead, NotedHeads
 from owlclaw_ray.domain.node import ClusterView, NodeCondition, nodes_called
 from owlclaw_ray.domain.run import Run
@@ -73,6 +73,7 @@ from owlclaw_ray.store.queries import (
     ApprovalById,
     ApprovalFilter,
     BudgetUses,
+    EntriesOfKinds,
     JournalTail,
     LedgerChain,
     LedgerChains,
@@ -336,6 +337,15 @@ class Runtime:
         """
         return await self._store.read(JournalTail(tenant, run_id, before, limit))
 
+    async def entries_of(
+        self, tenant: TenantId, run_id: RunId, kinds: tuple[EntryKind, ...], after: int = 0, limit: int = 1_000
+    ) -> Sequence[JournalEntry]:
+        """Return the run's entries of these kinds with a seq over `after`, the first `limit` of them in order.
+
+        An unknown run has none.
+        """
+        return await self._store.read(EntriesOfKinds(tenant, run_id, kinds, after, limit))
+
     async def prompt_texts(self, tenant: TenantId, run_id: RunId) -> Mapping[str, str]:
         """Return the texts that the run's prompt_built entry names, by their hashes; none of an unknown run."""
         return await self._store.read(PromptTexts(tenant, run_id))
@@ -363,12 +373,18 @@ class Runtime:
         await self._keep_score(score)
         return score
 
-    async def agents(self, tenant: TenantId, after: str = "", limit: int = 1_000) -> Sequence[AgentView]:
+    async def agents(
+        self, tenant: TenantId, after: str = "", limit: int = 1_000, *, prefix: str = "", busy: bool = False
+    ) -> Sequence[AgentView]:
         """Return every definition's agent and every agent with a key that ever had a trigger, with ids after `after`, in the order of
         their code points. An agent that appears between two pages does not shift the others.
+
+        `prefix`: only those whose ids begin like this; `busy`: only those with a run that is queued, running or waiting.
         """
-        records = {record.agent: record for record in await self._store.read(AgentPage(tenant, after, limit))}
-        plain = [AgentRef(tenant, AgentId(name)) for name in await self._definitions.names(tenant) if name > after]
+        page = await self._store.read(AgentPage(tenant, after, limit, prefix, busy))
+        records = {record.agent: record for record in page}
+        names = () if busy else await self._definitions.names(tenant)
+        plain = [AgentRef(tenant, AgentId(name)) for name in names if name > after and name.startswith(prefix)]
         agents = sorted({*plain, *records}, key=lambda agent: agent.agent_id)
         return await self._views(agents[:limit], records)
 

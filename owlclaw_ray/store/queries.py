@@ -13,7 +13,7 @@ from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.approval import Approval, ApprovalStatus
 from owlclaw_ray.domain.budget import BudgetUse
 from owlclaw_ray.domain.callback import Callback, CallbackStatus
-from owlclaw_ray.domain.journal import JournalEntry
+from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, LedgerKind, NotedHead
 from owlclaw_ray.domain.memory import StoredDocument
 from owlclaw_ray.domain.run import Run, RunStatus
@@ -57,6 +57,8 @@ class AgentRecord(Struct, frozen=True):
     queued_runs: int
     running_run: RunId | None
     """The run that it has begun, be it that this waits for an approval."""
+    running_status: RunStatus | None = None
+    """Whether that run is running or waiting."""
 
 
 class JournalPosition(Struct, frozen=True):
@@ -137,6 +139,16 @@ class JournalTail(Query[Sequence[JournalEntry]], frozen=True):
     run_id: RunId
     before: int | None = None
     limit: int = 200
+
+
+class EntriesOfKinds(Query[Sequence[JournalEntry]], frozen=True):
+    """The run's entries of these kinds with a seq over `after`, the first `limit` of them in order."""
+
+    tenant: TenantId
+    run_id: RunId
+    kinds: tuple[EntryKind, ...]
+    after: int = 0
+    limit: int = 1_000
 
 
 class PromptTexts(Query[Mapping[str, str]], frozen=True):
@@ -220,11 +232,18 @@ class AgentByRef(Query["AgentRecord | None"], frozen=True):
 
 
 class AgentPage(Query[Sequence[AgentRecord]], frozen=True):
-    """The tenant's agents whose ids come after that one, in the order of their ids' code points."""
+    """The tenant's agents whose ids come after that one, in the order of their ids' code points.
+
+    What is read grows with the page, or with the runs of the tenant that are not over if only busy agents are wanted.
+    """
 
     tenant: TenantId
     after: str = ""
     limit: int = 1_000
+    prefix: str = ""
+    """Only agents whose ids begin like this."""
+    busy: bool = False
+    """Only agents with a run that is queued, running or waiting."""
 
 
 class AgentsByIds(Query[Sequence[AgentRecord]], frozen=True):
@@ -365,14 +384,27 @@ class ApprovalById(Query["Approval | None"], frozen=True):
     approval_id: ApprovalId
 
 
+class ApprovalPlace(Struct, frozen=True):
+    """An approval's place in an order: of when it was asked for, or of when it expires."""
+
+    at: datetime
+    approval_id: ApprovalId
+
+
 class ApprovalFilter(Query[Sequence[Approval]], frozen=True):
-    """The approvals that match, newest first. Absent fields do not filter."""
+    """The approvals that match: pending ones with `expiring` in the order in which they expire, all others newest first. Absent fields do
+    not filter.
+    """
 
     tenant: TenantId
     agent: AgentRef | None = None
     run_id: RunId | None = None
     status: ApprovalStatus | None = None
     limit: int = 100
+    expiring: bool = False
+    """Only pending ones, those that expire first before the others."""
+    after: ApprovalPlace | None = None
+    """Where to go on, in the order that is asked for."""
 
 
 class PendingApprovalCount(Query[int], frozen=True):

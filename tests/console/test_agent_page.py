@@ -9,12 +9,13 @@ from owlclaw_ray.domain.budget import NANO, Budget, BudgetPeriod, BudgetScope, B
 from owlclaw_ray.domain.governance import Governance
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
+from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.ids import RecordId
 from owlclaw_ray.models.tokens import estimate_tokens
 from owlclaw_ray.runtime.api import Runtime
 from tests.console.conftest import issued
-from tests.console.test_pages import HOSTILE, is_harmless, journal, triggered
+from tests.console.test_pages import HOSTILE, change, is_harmless, journal, triggered
 from tests.serve.double import ARTIFACT
 
 TOOLS = '[{"function": {"name": "look", "description": "Looks."}}]'
@@ -160,3 +161,19 @@ async def test_the_live_part_of_an_agents_page_does_not_work_out_the_rest(browse
 
     monkeypatch.setattr(Runtime, "budgets", never)
     assert (await browser.get("/console/agents/assistant?fragment=live")).status_code == 200
+
+
+async def test_an_agent_whose_run_waits_is_shown_as_waiting_here_and_in_the_list(browser, runtime):
+    run = await triggered(runtime, "patient")
+    pages = ("/console/agents", "/console/agents/patient")
+    before = [(await browser.get(path)).text for path in pages]
+    assert all('<span class="status is-running">' in page for page in before)
+
+    change(runtime, run.run_id, status=RunStatus.WAITING)
+
+    for path, page in zip(pages, before, strict=True):
+        waiting = (await browser.get(path)).text
+        assert '<span class="status is-waiting">waiting' in waiting
+        assert '<span class="status is-running">' not in waiting
+        versions = [re.search(r'id="agent-(?:patient|head)" data-v="(.*?)"', each)[1] for each in (page, waiting)]
+        assert versions[0] != versions[1]

@@ -236,7 +236,7 @@ async def test_a_run_is_cancelled_and_run_again_by_its_forms(browser, runtime):
     done = await browser.fill(page, f"{page}/cancel")
     assert (done.status_code, done.headers["location"]) == (303, f"{page}?did=cancel")
     assert runtime._runs[run.run_id].cancel_requested
-    form = {"token": token_of((await browser.get(page)).text), "once": "o" * 16}
+    form = {"token": token_of((await browser.get(f"{page}/rerun")).text), "once": "o" * 16}
     answers = [await browser.send_form(f"{page}/rerun", **form) for _ in range(2)]
     (_, second) = runtime._runs.values()
     assert {each.headers["location"] for each in answers} == {f"/console/runs/{second.run_id}"}
@@ -346,7 +346,10 @@ async def test_an_approval_is_decided_with_a_comment_once(browser, runtime):
         assert text in inbox
     assert "Schema of the arguments" in (await browser.get(path)).text
     done = await browser.fill("/console/approvals", f"{path}/decision", decision="deny", reason="not on a Friday")
-    assert (done.status_code, done.headers["location"]) == (303, "/console/approvals")
+    assert (done.status_code, done.headers["location"]) == (
+        303,
+        f"/console/approvals?did={approval.request.approval_id}",
+    )
     (decided,) = runtime._approvals.values()
     assert (decided.status.value, decided.decision.reason) == ("denied", "not on a Friday")
     assert "Nothing waits for a decision" in (await browser.get("/console/approvals")).text

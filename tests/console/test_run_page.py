@@ -372,3 +372,77 @@ async def test_pages_are_compressed_for_browsers_that_take_it_and_no_two_have_th
         assert (await browser.send_form(f"/console/runs/{run_id}/rerun", token=token, once="o")).status_code == 303
     for token in (tokens[0][16:], tokens[0][:16] + tokens[1][16:], " " * 16 + tokens[0][16:], ""):
         assert (await browser.send_form(f"/console/runs/{run_id}/rerun", token=token)).status_code == 403
+
+
+ACTIVE = [(EntryKind.RUN_ACTIVE, {"seconds": number}) for number in range(500)]
+
+
+def facts(page):
+    return dict(re.findall(r"<div><dt>([^<]+)</dt><dd[^>]*>([^<]*)</dd></div>", page))
+
+
+async def test_what_a_live_run_used_and_started_is_that_of_the_whole_run_whatever_its_page_shows(browser, runtime):
+    child = await told(runtime)
+    waiting = (EntryKind.RUN_WAITING, {"runs": {"c1": child}})
+    embedded = (FOUND[0], FOUND[1] | {"embeddings": ["e"], "usage": {"prompt_tokens": 7, "cost": 0.01}})
+    run_id = await told(runtime, built(), replied(calls=[CALL]), waiting, embedded, *ACTIVE, replied("and now"))
+
+    for shown in ("", "?before=300", "?fragment=head", "?before=201"):
+        page = (await browser.get(f"/console/runs/{run_id}{shown}")).text
+        assert facts(page)["Tokens"] == "4,007 → 10", shown
+        assert facts(page)["Cost"] == "$0.0500", shown
+        assert f'href="/console/runs/{child}"' in page, shown
+
+    more = [*((each.kind, each.data) for each in runtime._journals[run_id]), replied("more")]
+    journal(runtime, run_id, more)
+    assert facts((await browser.get(f"/console/runs/{run_id}")).text)["Tokens"] == "6,007 → 15"
+
+
+async def test_a_long_run_leads_to_its_first_entries_and_has_its_payload_on_every_page(browser, runtime):
+    run_id = await told(runtime, built(), *ACTIVE)
+    change(runtime, run_id, trigger=replace(runtime._runs[run_id].trigger, content={"order": 17}))
+
+    page = (await browser.get(f"/console/runs/{run_id}")).text
+
+    first = html.unescape(re.search(r'href="([^"]+)">First entries', page)[1])
+    for each in (page, shown := (await browser.get(first)).text):
+        assert '{"order":17}' in html.unescape(each)
+    assert 'id="e1"' in shown
+    assert "First entries" not in shown
+
+
+@pytest.mark.parametrize("picture", ["", "?picture=time"])
+async def test_a_picture_of_a_part_of_a_run_says_so(browser, runtime, picture):
+    short, long = await told(runtime, built(), replied()), await told(runtime, built(), *ACTIVE, replied())
+
+    assert "Of entries" not in (await browser.get(f"/console/runs/{short}{picture}")).text
+    assert "Of entries 305 to 504 alone." in (await browser.get(f"/console/runs/{long}{picture}")).text
+
+
+async def test_the_link_of_an_entry_leads_to_a_page_that_has_it_however_long_the_run_becomes(browser, runtime):
+    run_id = await told(runtime, built(), replied(), *ACTIVE[:300])
+    for view in ("", "?view=journal"):
+        page = (await browser.get(f"/console/runs/{run_id}{view}")).text
+        link, seq = re.findall(r'<a class="seq num" href="([^"]+)">(\d+)<', page)[-1]
+        journal(runtime, run_id, [*((each.kind, each.data) for each in runtime._journals[run_id]), *ACTIVE])
+
+        path, _, place = html.unescape(link).partition("#")
+        assert place == f"e{seq}"
+        assert f'id="{place}"' in (await browser.get(path)).text
+    await runtime.cancel("default", run_id)
+    over = (await browser.get(f"/console/runs/{run_id}")).text
+    assert re.search(r'<a class="seq num" href="#e', over)
+
+
+async def test_entries_that_are_streamed_keep_their_empty_lines(browser, runtime):
+    text = "first\n\n\nlast"
+    run_id = await told(runtime, replied(text))
+    page = (await browser.get(f"/console/runs/{run_id}")).text
+    await runtime.cancel("default", run_id)
+
+    streamed = (await browser.get(f"/console/runs/{run_id}/stream")).text
+
+    events = streamed.split("\n\n")
+    received = "\n".join(line.removeprefix("data: ") for line in events[0].split("\n")[2:])
+    assert text in received
+    assert text in page

@@ -161,3 +161,65 @@ def test_zooming_stays_within_the_picture():
 def test_what_is_no_part_of_a_picture_is_refused(text):
     with pytest.raises(ValueError, match="^" + re.escape(text) + "$"):
         Zoom.parse(text)
+
+
+def drawn(entries, seconds, *, over=False):
+    shown = timeline(entries, START + timedelta(seconds=seconds), over=over)
+    assert shown is not None
+    return shown
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        entry(3, EntryKind.TOOL_STARTED, 1, call_id="c1", tool="refund"),
+        entry(3, EntryKind.RUN_ACTIVE, 4, running=[{"call_id": "c1", "tool": "refund", "seconds": 3.0}]),
+    ],
+)
+def test_a_tool_that_hangs_is_a_bar_until_now_and_no_time_in_which_nothing_happens(told):
+    replied = entry(2, EntryKind.MODEL_REPLIED, 1, model="m", duration_ms=1_000)
+    later = entry(4, EntryKind.RUN_ACTIVE, 8, running=[{"call_id": "c1", "tool": "refund", "seconds": 7.0}])
+
+    shown = drawn([entry(1, EntryKind.RUN_STARTED, 0), replied, told, later], 10)
+
+    assert shown.folds == ()
+    assert [(bar.lane, bar.x, bar.width, bar.title, bar.seq) for bar in shown.bars] == [
+        ("model", 0.0, 100.0, "m · 1.00 s", 2),
+        ("tools", 100.0, 900.0, "refund, has not ended · 9.00 s", 3),
+    ]
+
+
+def test_a_model_that_has_not_answered_is_a_bar_from_when_it_was_asked():
+    asking = [entry(seq, EntryKind.RUN_ACTIVE, 5 * seq, asking="large") for seq in (2, 3)]
+
+    shown = drawn([entry(1, EntryKind.PROMPT_BUILT, 0), *asking], 20)
+
+    assert [(bar.lane, bar.x, bar.width, bar.title) for bar in shown.bars] == [
+        ("model", 0.0, 1_000.0, "large, has not ended · 20.0 s")
+    ]
+    replied = entry(4, EntryKind.MODEL_REPLIED, 20, model="large", duration_ms=20_000)
+    shown = drawn([entry(1, EntryKind.PROMPT_BUILT, 0), *asking, replied], 30)
+    assert [bar.title for bar in shown.bars] == ["large · 20.0 s"]
+
+
+def test_a_call_that_its_run_did_not_wait_for_ends_with_the_run_or_with_what_was_last_heard_of_its_activation():
+    started = entry(1, EntryKind.TOOL_STARTED, 0, call_id="c1", tool="refund")
+    active = entry(2, EntryKind.RUN_ACTIVE, 4, running=[{"call_id": "c1", "tool": "refund", "seconds": 4.0}])
+
+    ended = drawn([started, active, entry(3, EntryKind.RUN_FINISHED, 9)], 60, over=True)
+    resumed = drawn([started, active, entry(3, EntryKind.RUN_RESUMED, 9)], 10)
+
+    assert [(bar.title, bar.tone) for bar in ended.bars] == [("refund, ended with the run · 9.00 s", "bad")]
+    assert [(bar.title, bar.tone) for bar in resumed.bars] == [("refund, interrupted · 4.00 s", "bad")]
+
+
+def test_a_call_that_has_a_result_or_waits_for_a_person_does_not_go_on():
+    started = entry(1, EntryKind.TOOL_STARTED, 0, call_id="c1", tool="refund")
+    finished = entry(2, EntryKind.TOOL_FINISHED, 1, call_id="c1", tool="refund", duration_ms=1_000)
+    asked = entry(2, EntryKind.APPROVAL_REQUESTED, 1, call_id="c1", tool="refund")
+
+    shown = drawn([started, finished], 9)
+    waiting = drawn([started, asked, entry(3, EntryKind.RUN_WAITING, 1, approvals=["apr_1"])], 9)
+
+    assert [bar.title for bar in shown.bars] == ["refund · 1.00 s"]
+    assert [bar.title for bar in waiting.bars] == ["waiting for approval · 8.00 s"]

@@ -39,6 +39,7 @@ from owlclaw_ray.store.queries import (
     AgentsWithWork,
     ApprovalById,
     ApprovalFilter,
+    ApprovalPlace,
     ExpiredApprovals,
     JournalOfRun,
     LedgerBreaks,
@@ -118,7 +119,7 @@ class ApprovalContract:
         assert await store.read(ApprovalById(TenantId("other"), ApprovalId("apr_a"))) is None
         agent = await store.read(AgentByRef(AGENT))
         assert agent is not None
-        assert (agent.running_run, agent.queued_runs) == ("run_1", 1)
+        assert (agent.running_run, agent.running_status, agent.queued_runs) == ("run_1", RunStatus.WAITING, 1)
 
     async def test_asking_again_changes_nothing_even_after_the_decision(self, store: Store) -> None:
         await waits(store)
@@ -444,6 +445,37 @@ class ApprovalContract:
         assert await found(status=ApprovalStatus.ALLOWED) == ["apr_a"]
         assert await found(agent=AgentRef.parse("trader")) == []
         assert await found(run_id=RunId("run_2")) == []
+
+    async def test_those_that_are_pending_are_read_page_by_page_in_the_order_in_which_they_expire(
+        self, store: Store
+    ) -> None:
+        asked = {"a": 3, "b": 1, "c": 2, "d": 2, "e": 4}
+        await waits(store, *(request(name, hours=hours) for name, hours in asked.items()))
+        await one(store, deciding("e"))
+
+        found: list[ApprovalRequest] = []
+        while True:
+            place = ApprovalPlace(found[-1].expires_at, found[-1].approval_id) if found else None
+            page = await store.read(ApprovalFilter(AGENT.tenant, AGENT, limit=3, expiring=True, after=place))
+            found += [each.request for each in page]
+            if len(page) < 3:
+                break
+
+        assert [each.approval_id for each in found] == ["apr_b", "apr_c", "apr_d", "apr_a"]
+        assert await store.read(ApprovalFilter(TenantId("other"), expiring=True)) == []
+
+    async def test_others_go_on_behind_a_place_newest_first(self, store: Store) -> None:
+        later = replace(request("c"), requested_at=NOW + timedelta(seconds=1))
+        await waits(store, request("a"), request("b"), later)
+
+        async def behind(each: ApprovalRequest) -> list[str]:
+            place = ApprovalPlace(each.requested_at, each.approval_id)
+            found = await store.read(ApprovalFilter(AGENT.tenant, after=place))
+            return [approval.request.approval_id for approval in found]
+
+        assert await behind(later) == ["apr_b", "apr_a"]
+        assert await behind(request("b")) == ["apr_a"]
+        assert await behind(request("a")) == []
 
     async def test_those_that_are_pending_are_counted_as_far_as_wanted(self, store: Store) -> None:
         await waits(store, *(request(name) for name in "abcd"))

@@ -353,6 +353,7 @@ class ActivationContract:
         assert (run.status, run.result, run.finished_at) == (RunStatus.FAILED, result, NOW)
         assert record is not None
         assert (record.state, record.running_run, record.queued_runs) == (command.state, None, 0)
+        assert record.running_status is None
 
     async def test_the_end_of_a_run_applied_again_gives_the_same_next_run(self, store: Store) -> None:
         await store.apply([submission("run_1"), submission("run_2"), activation("act_1"), ClaimRun(AGENT, 1, NOW)])
@@ -406,7 +407,7 @@ class ActivationContract:
         assert await store.read(AgentsWithWork(limit=1)) == [third]
         record = await store.read(AgentByRef(third))
         assert record is not None
-        assert record.running_run == "run_1"
+        assert (record.running_run, record.running_status) == ("run_1", RunStatus.RUNNING)
         assert [each.agent for each in await store.read(AgentPage(AGENT.tenant))] == [AGENT, OTHER]
 
     async def test_agents_are_read_by_their_ids_those_of_one_tenant_that_are_known(self, store: Store) -> None:

@@ -13,6 +13,7 @@ from owlclaw_ray.store.commands import AppendJournal, CancelRun, ClaimRun
 from owlclaw_ray.store.queries import (
     AgentPage,
     ChangedRuns,
+    EntriesOfKinds,
     JournalOfRun,
     JournalPosition,
     JournalTail,
@@ -70,6 +71,25 @@ class FollowingContract:
         assert await tail("run_1", 2) == [1]
         assert await tail("run_1", 1) == []
         assert await tail("run_2") == []
+
+    async def test_entries_of_some_kinds_are_read_in_order_page_by_page_and_only_for_their_tenant(
+        self, store: Store
+    ) -> None:
+        await store.apply([submission("run_1"), submission("run_2", _OTHER_AGENT), activation("act_1")])
+        await store.apply([ClaimRun(AGENT, 1, NOW)])
+        told = (EntryKind.MODEL_REPLIED, EntryKind.RUN_ACTIVE, EntryKind.TOOL_FINISHED, EntryKind.MODEL_REPLIED)
+        await store.apply([AppendJournal(RunId("run_1"), AGENT, 1, entries(3, *told))])
+
+        async def found(tenant: str, run_id: str, after: int = 0, limit: int = 9) -> list[int]:
+            kinds = (EntryKind.MODEL_REPLIED, EntryKind.TOOL_FINISHED)
+            asked = EntriesOfKinds(TenantId(tenant), RunId(run_id), kinds, after, limit)
+            return [each.seq for each in await store.read(asked)]
+
+        assert await found(AGENT.tenant, "run_1") == [3, 5, 6]
+        assert await found(AGENT.tenant, "run_1", limit=2) == [3, 5]
+        assert await found(AGENT.tenant, "run_1", after=5) == [6]
+        assert await found(AGENT.tenant, "run_2") == []
+        assert await found("other", "run_1") == []
 
     async def test_the_texts_of_a_prompt_are_read_by_their_hashes_and_only_for_its_tenant(self, store: Store) -> None:
         await store.apply([submission("run_1"), submission("run_2", _OTHER_AGENT), activation("act_1")])
@@ -160,3 +180,34 @@ class AgentPagesContract:
             "a:b",
             "a_b",
         ]
+
+    async def test_agents_whose_ids_begin_alike_are_read_page_by_page(self, store: Store) -> None:
+        names = ["trader", "trader:AAPL", "trader:AMZN", "trader:上海", "trades", "tr"]
+        await store.apply([submission(f"run_{at}", AgentRef.parse(name)) for at, name in enumerate(names)])
+        await store.apply([submission("run_stranger", AgentRef.parse("trader:ACME", _OTHER_AGENT.tenant))])
+
+        async def found(prefix: str, after: str = "", limit: int = 9) -> list[str]:
+            page = await store.read(AgentPage(AGENT.tenant, after, limit, prefix))
+            return [each.agent.agent_id for each in page]
+
+        assert await found("trader") == ["trader", "trader:AAPL", "trader:AMZN", "trader:上海"]
+        assert await found("trader", limit=2) == ["trader", "trader:AAPL"]
+        assert await found("trader", "trader:AAPL") == ["trader:AMZN", "trader:上海"]
+        assert await found("trader:A") == ["trader:AAPL", "trader:AMZN"]
+        assert await found("trader:上") == ["trader:上海"]
+        assert await found("x") == []
+
+    async def test_busy_agents_are_those_with_a_run_that_is_not_over(self, store: Store) -> None:
+        idle, strange = AgentRef.parse("trader:idle"), AgentRef.parse("trader:busy", _OTHER_AGENT.tenant)
+        given = [AGENT, idle, AgentRef.parse("trader:queued"), strange]
+        await store.apply([submission(f"run_{at}", agent) for at, agent in enumerate(given)])
+        await store.apply([activation("act_1"), ClaimRun(AGENT, 1, NOW), CancelRun(idle.tenant, RunId("run_1"), NOW)])
+
+        async def found(after: str = "", limit: int = 9, prefix: str = "") -> list[str]:
+            page = await store.read(AgentPage(AGENT.tenant, after, limit, prefix, busy=True))
+            return [each.agent.agent_id for each in page]
+
+        assert await found() == sorted([AGENT.agent_id, "trader:queued"])
+        assert await found(limit=1) == [min(AGENT.agent_id, "trader:queued")]
+        assert await found(after=AGENT.agent_id) == ["trader:queued"]
+        assert await found(prefix="trader:q") == ["trader:queued"]

@@ -544,6 +544,12 @@ class MemoryRuntime(Runtime):
         found = self._journals.get(run_id, []) if tenant == DEFAULT_TENANT else []
         return [each for each in found if before is None or each.seq < before][-limit:]
 
+    async def entries_of(
+        self, tenant: TenantId, run_id: RunId, kinds: tuple[EntryKind, ...], after: int = 0, limit: int = 1_000
+    ) -> Sequence[JournalEntry]:
+        found = await self.journal(tenant, run_id, None, 1_000_000)
+        return [each for each in found if each.kind in kinds and each.seq > after][:limit]
+
     @property
     def followers(self) -> int:
         return len(self._followers)
@@ -571,10 +577,17 @@ class MemoryRuntime(Runtime):
             raise ScoreRefusedError("nobody keeps it")
         return score_of(await self.run(tenant, run_id), judgement)
 
-    async def agents(self, tenant: TenantId, after: str = "", limit: int = 1_000) -> Sequence[AgentView]:
+    async def agents(
+        self, tenant: TenantId, after: str = "", limit: int = 1_000, *, prefix: str = "", busy: bool = False
+    ) -> Sequence[AgentView]:
         triggered = {run.agent for run in self._runs.values() if run.agent.definition in DEFINITIONS}
         refs = {AgentRef.parse(name) for name in DEFINITIONS} | triggered
-        found = sorted((ref for ref in refs if ref.agent_id > after), key=lambda ref: ref.agent_id)
+        if busy:
+            refs = {run.agent for run in self._runs.values() if run.agent in triggered and not run.status.final}
+        found = sorted(
+            (ref for ref in refs if ref.agent_id > after and ref.agent_id.startswith(prefix)),
+            key=lambda ref: ref.agent_id,
+        )
         return [await self.agent(ref) for ref in found[:limit]]
 
     async def agents_called(self, tenant: TenantId, agent_ids: Sequence[AgentId]) -> Sequence[AgentView]:
@@ -590,9 +603,10 @@ class MemoryRuntime(Runtime):
         self._known(agent)
         broken = agent.definition == "broken"
         runs = [run for run in self._runs.values() if run.agent == agent]
-        running = next((run.run_id for run in runs if run.status is RunStatus.RUNNING), None)
+        begun = next((run for run in runs if run.status in {RunStatus.RUNNING, RunStatus.WAITING}), None)
+        running, status = (begun.run_id, begun.status) if begun else (None, None)
         state = AgentState(recent_outcomes=self.outcomes, runs=len(runs))
-        record = AgentRecord(agent, 1, None, state, runs[0].created_at, 0, running) if runs else None
+        record = AgentRecord(agent, 1, None, state, runs[0].created_at, 0, running, status) if runs else None
         return AgentView(
             agent, record, "" if broken else "scripted:demo", not broken, "dedicated", (), str(BROKEN) if broken else ""
         )
@@ -723,12 +737,20 @@ class MemoryRuntime(Runtime):
         return approval
 
     async def approvals(self, where: ApprovalFilter) -> Sequence[Approval]:
+        def place(approval: Approval) -> tuple[datetime, str]:
+            request = approval.request
+            return request.expires_at if where.expiring else request.requested_at, request.approval_id
+
+        ordered = sorted(self._approvals.values(), key=place, reverse=not where.expiring)
+        behind = None if where.after is None else (where.after.at, where.after.approval_id)
         found = [
             approval
-            for approval in reversed(self._approvals.values())
+            for approval in ordered
             if (where.agent is None or approval.request.agent == where.agent)
             and (where.run_id is None or approval.request.run_id == where.run_id)
             and (where.status is None or approval.status is where.status)
+            and not (where.expiring and approval.status is not ApprovalStatus.PENDING)
+            and (behind is None or (place(approval) > behind if where.expiring else place(approval) < behind))
         ]
         return found[: where.limit]
 

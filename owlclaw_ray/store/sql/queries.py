@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, Connection, Select, Table, case, exists, func, null, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, case, exists, func, null, select, tuple_
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalStatus
@@ -44,6 +44,7 @@ from owlclaw_ray.store.queries import (
     DeliveryFilter,
     DueCallbacks,
     DueSchedules,
+    EntriesOfKinds,
     ExpiredApprovals,
     HeadsOfWriter,
     JournalOfRun,
@@ -147,6 +148,7 @@ from owlclaw_ray.store.sql.schema import (
 from owlclaw_ray.store.sql.working_set import EPOCH_AFTER_WAIT, awaited_by
 
 _PAGE = 500
+_LAST_CHARACTER = "\U0010ffff"
 BRIEF_RUN_COLUMNS = (*(column for column in runs.c if column is not runs.c.payload), null().label("payload"))
 _PROGRESS_ROWS, _PROGRESS_CHARACTERS = 2_000, 4_000_000
 """Of journals that are followed, in one answer."""
@@ -161,7 +163,15 @@ _queued_runs = (
 _running_run = (
     select(func.max(runs.c.run_id)).where(runs.c.agent == agents.c.agent, begun_run).correlate(agents).scalar_subquery()
 )
-_agents = select(agents, _queued_runs.label("queued_runs"), _running_run.label("running_run"))
+_running_status = (
+    select(func.max(runs.c.status)).where(runs.c.agent == agents.c.agent, begun_run).correlate(agents).scalar_subquery()
+)
+_agents = select(
+    agents,
+    _queued_runs.label("queued_runs"),
+    _running_run.label("running_run"),
+    _running_status.label("running_status"),
+)
 
 
 _READERS: dict[type[Query[Any]], Callable[[Connection, Any], Any]] = {}
@@ -250,6 +260,19 @@ def _read_journal_tail(connection: Connection, query: JournalTail) -> Sequence[J
     return [entry_of(row) for row in connection.execute(found)][::-1]
 
 
+@reads(EntriesOfKinds)
+def _read_entries_of_kinds(connection: Connection, query: EntriesOfKinds) -> Sequence[JournalEntry]:
+    found = (
+        select(*ENTRY_COLUMNS)
+        .join(runs, runs.c.run_id == journal.c.run_id)
+        .where(journal.c.run_id == query.run_id, journal.c.seq > query.after, runs.c.tenant == query.tenant)
+        .where(journal.c.kind.in_([each.value for each in query.kinds]))
+        .order_by(journal.c.seq)
+        .limit(query.limit)
+    )
+    return [entry_of(row) for row in connection.execute(found)]
+
+
 @reads(PromptTexts)
 def _read_prompt_texts(connection: Connection, query: PromptTexts) -> Mapping[str, str]:
     built = (
@@ -328,9 +351,17 @@ def _read_agent(connection: Connection, query: AgentByRef) -> AgentRecord | None
 
 @reads(AgentPage)
 def _read_agent_page(connection: Connection, query: AgentPage) -> Sequence[AgentRecord]:
-    behind = agents.c.agent > tenant_key(query.tenant, query.after)
-    found = _agents.where(agents.c.tenant == query.tenant, behind).order_by(agents.c.agent).limit(query.limit)
-    return [_agent(row) for row in connection.execute(found)]
+    first = tenant_key(query.tenant, query.prefix)
+    beyond = f"{first}{_LAST_CHARACTER}" if query.prefix else tenant_range(query.tenant)[1]
+
+    def among(key: ColumnElement[str]) -> ColumnElement[bool]:
+        return and_(key > tenant_key(query.tenant, query.after), key >= first, key < beyond)
+
+    found = _agents.where(agents.c.tenant == query.tenant, among(agents.c.agent))
+    if query.busy:  # by the index of runs that are not over
+        keys = select(runs.c.agent).where(active_run, among(runs.c.agent)).distinct()
+        found = found.where(agents.c.agent.in_(keys.order_by(runs.c.agent).limit(query.limit)))
+    return [_agent(row) for row in connection.execute(found.order_by(agents.c.agent).limit(query.limit))]
 
 
 @reads(AgentsByIds)
@@ -526,8 +557,15 @@ def _read_approval(connection: Connection, query: ApprovalById) -> Approval | No
 
 @reads(ApprovalFilter)
 def _read_approvals(connection: Connection, where: ApprovalFilter) -> Sequence[Approval]:
-    found = select(*APPROVALS.columns).where(*_of_runs(approvals, where))
-    found = found.order_by(approvals.c.requested_at.desc(), approvals.c.approval_id.desc()).limit(where.limit)
+    found = select(*APPROVALS.columns).where(*_of_runs(approvals, where)).limit(where.limit)
+    place = tuple_(approvals.c.expires_at if where.expiring else approvals.c.requested_at, approvals.c.approval_id)
+    behind = None if where.after is None else (to_micros(where.after.at), where.after.approval_id)
+    if where.expiring:
+        found = found.where(pending_approval).order_by(approvals.c.expires_at, approvals.c.approval_id)
+        found = found if behind is None else found.where(place > behind)
+    else:
+        found = found.order_by(approvals.c.requested_at.desc(), approvals.c.approval_id.desc())
+        found = found if behind is None else found.where(place < behind)
     return [approval_of(row) for row in connection.execute(found)]
 
 
@@ -792,4 +830,5 @@ def _agent(row: Any) -> AgentRecord:
         from_micros(row.created_at),
         row.queued_runs,
         row.running_run,
+        None if row.running_status is None else RunStatus(row.running_status),
     )

@@ -112,6 +112,7 @@ def reading(tenant):
         RunSearch(tenant, text="行情"),
         q.JournalOfRun(tenant, run),
         q.JournalTail(tenant, run),
+        q.EntriesOfKinds(tenant, run, tuple(EntryKind)),
         q.PromptTexts(tenant, run),
         q.ProgressOfRuns([q.JournalPosition(tenant, run)]),
         q.KeysOfTenant(tenant),
