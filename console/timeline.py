@@ -215,7 +215,7 @@ def _calls(entries: Iterable[JournalEntry], by: str) -> Iterator[_CallAmount]:
         yield _CallAmount(turn, lane, amount, tone, title, entry.seq)
 
 
-class _Open(Struct, frozen=True):
+class _OngoingSpan(Struct, frozen=True):
     """Something that goes on."""
 
     lane: str
@@ -228,7 +228,7 @@ class _Open(Struct, frozen=True):
 
 
 def _spans(entries: Iterable[JournalEntry], origin: datetime, end: float) -> Iterable[_Span]:
-    waits: list[_Open] = []
+    waits: list[_OngoingSpan] = []
     work, last, since = _OpenWork(), 0.0, 0.0
     for entry in entries:
         at, data = (entry.at - origin).total_seconds(), entry.data
@@ -245,9 +245,9 @@ def _spans(entries: Iterable[JournalEntry], origin: datetime, end: float) -> Ite
                 yield _Span("tools", at - took, at, tone, str(data.get("tool", "tool")), entry.seq)
             case EntryKind.RUN_WAITING:
                 if data.get("approvals"):
-                    waits.append(_Open("waits", at, "waiting for approval", entry.seq))
+                    waits.append(_OngoingSpan("waits", at, "waiting for approval", entry.seq))
                 if data.get("runs"):
-                    waits.append(_Open("children", at, "waiting for other runs", entry.seq))
+                    waits.append(_OngoingSpan("children", at, "waiting for other runs", entry.seq))
             case EntryKind.RUN_RESUMED:
                 yield from work.ended(last, "interrupted")
             case EntryKind.RUN_CONTINUED | EntryKind.RUN_FINISHED:
@@ -266,8 +266,8 @@ class _OpenWork:
     """Calls of tools that have begun and have no result, and the model that has not answered, as far as entries tell."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, _Open] = {}
-        self._asked: _Open | None = None
+        self._calls: dict[str, _OngoingSpan] = {}
+        self._asked: _OngoingSpan | None = None
 
     def note(self, entry: JournalEntry, at: float, since: float) -> None:
         """Learn of an entry; `since`: when the one before it was written that says more than that the run is active."""
@@ -281,7 +281,7 @@ class _OpenWork:
                 for each in data.get("running", ()):
                     self._begun(each, at - each.get("seconds", 0), entry.seq)
                 if data.get("asking") and self._asked is None:
-                    self._asked = _Open("model", since, str(data["asking"]), entry.seq)
+                    self._asked = _OngoingSpan("model", since, str(data["asking"]), entry.seq)
             case EntryKind.APPROVAL_REQUESTED:
                 self._calls.pop(str(data.get("call_id")), None)
             case EntryKind.MODEL_REPLIED | EntryKind.MODEL_ATTEMPT_FAILED:
@@ -292,7 +292,7 @@ class _OpenWork:
                 pass
 
     def _begun(self, call: JsonObject, at: float, seq: int) -> None:
-        self._calls.setdefault(str(call.get("call_id")), _Open("tools", at, str(call.get("tool", "tool")), seq))
+        self._calls.setdefault(str(call.get("call_id")), _OngoingSpan("tools", at, str(call.get("tool", "tool")), seq))
 
     def ended(self, at: float, how: str, tone: str = "bad") -> list[_Span]:
         """Return what went on until then, and forget it."""

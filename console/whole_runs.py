@@ -18,7 +18,7 @@ _MOST_KEPT = 256
 """Runs whose usage is kept to go on from."""
 
 
-class _Used(Struct, frozen=True):
+class _UsedSoFar(Struct, frozen=True):
     usage: Usage = Usage()
     seq: int = 0
     """The last entry that it counts."""
@@ -29,18 +29,18 @@ class WholeRuns:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._used: dict[tuple[TenantId, RunId], _Used] = {}
+        self._used: dict[tuple[TenantId, RunId], _UsedSoFar] = {}
 
     async def usage(self, run: Run) -> Usage:
         """Return what the run used: in the end what it says itself, else what all its entries say."""
         if run.result is not None:
             return run.result.usage
         key = (run.agent.tenant, run.run_id)
-        used = self._used.get(key, _Used())
+        used = self._used.get(key, _UsedSoFar())
         while True:
             found = await self._runtime.entries_of(*key, _USES, used.seq, _READ)
             if found:
-                used = _Used(used.usage + usage_of(found), found[-1].seq)
+                used = _UsedSoFar(used.usage + usage_of(found), found[-1].seq)
             if len(found) < _READ:
                 break
         self._used.pop(key, None)
