@@ -55,7 +55,7 @@ _MAKER = exists().where(runs.c.run_id == schedules.c.created_by_run)
 _HAS_TICKS = exists().where(ticks.c.schedule_id == schedules.c.schedule_id)
 
 
-class _Statements:
+class _LeftoverStatements:
     """Statements about the schedules in the parameter `ids`."""
 
     def __init__(self, dialect: Dialect) -> None:
@@ -73,7 +73,7 @@ class _Statements:
         )
 
 
-_STATEMENTS = {each: _Statements(each) for each in DIALECTS}
+_STATEMENTS = {each: _LeftoverStatements(each) for each in DIALECTS}
 
 
 @reads(OldSchedules)
