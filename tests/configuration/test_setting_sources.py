@@ -53,6 +53,8 @@ ENVIRON = {
     "OPENAI_API_KEY": CANARY,
 }
 HARMLESS = {
+    "mcp.servers.tenants",
+    "tools.code.tenants",
     "access.issuers.sign_in.client_id", "access.issuers.sign_in.scopes", "access.sign_in.public_url", "webhooks.sources.tenant",
     "webhooks.sources.tenant_secrets",
     "access.issuers.agents_claim", "access.issuers.algorithms", "access.issuers.audience", "access.issuers.issuer",

@@ -67,10 +67,13 @@ async def test_a_body_that_comes_in_pieces_is_cut_off_at_the_limit_on_every_rout
             yield b" " * (BODY_LIMIT // 3)
 
     async with httpx.AsyncClient(base_url=server) as client:
-        for method, _, path, operation in operations(document):
+        for method, template, path, operation in operations(document):
             if "requestBody" in operation:
                 response = await client.request(method, path, content=pieces())
-                assert (response.status_code, response.json()["limit_bytes"]) == (413, BODY_LIMIT), path
+                if template.startswith("/v1/webhooks/"):  # of a source that is not there: nothing of it is read
+                    assert response.status_code == 404
+                else:
+                    assert (response.status_code, response.json()["limit_bytes"]) == (413, BODY_LIMIT), path
 
 
 async def test_bodies_that_are_no_text_in_utf_8_are_no_json_on_every_route(http, document):
