@@ -64,7 +64,7 @@ from owlclaw_ray.store.commands import (
     RunAccepted,
 )
 from owlclaw_ray.store.followers import FollowerRegistry, RunFollower
-from owlclaw_ray.store.ledger_reading import ledger_breaks, ledger_records
+from owlclaw_ray.store.ledger_pages import ledger_breaks, ledger_records
 from owlclaw_ray.store.queries import (
     AgentByRef,
     AgentPage,

@@ -12,7 +12,7 @@ from owlclaw_ray.errors import VerificationBusyError
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.runtime.api import Runtime
 from owlclaw_ray.store.commands import AppendLedger
-from owlclaw_ray.store.ledger_reading import ledger_breaks, ledger_records
+from owlclaw_ray.store.ledger_pages import ledger_breaks, ledger_records
 from owlclaw_ray.store.queries import STRETCH, ChainPage, LedgerBreaks, LedgerFilter, LedgerStretch
 from owlclaw_ray.store.sql.factory import open_store
 from tests.contracts.store_ledger_contract import AGENT, NOW, record
