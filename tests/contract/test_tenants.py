@@ -86,41 +86,6 @@ def test_every_id_of_another_tenant_is_answered_like_one_that_nothing_has(world)
     assert ours.get(f"/v1/agents/assistant/memories/{ids['memory_id']}").json()["content"] == "The vault is open."
 
 
-def test_every_id_of_another_tenant_in_a_query_is_answered_like_one_that_nothing_has(world):
-    ours, theirs = world
-    ids, paths = our_ids(ours), ours.get("/openapi.json").json()["paths"]
-    theirs.post("/v1/agents/assistant/schedules", json={"focus": "wait", "delay_seconds": 80_000}).raise_for_status()
-    ids["place"] = ours.get("/v1/ledger?limit=1").json()["next_after"]
-    asked = set()
-    for path, methods in paths.items():
-        if "get" not in methods or re.search(r"\{(?!agent)", path) or not path.startswith("/v1/"):
-            continue
-        names = {
-            each["name"]
-            for each in methods["get"].get("parameters", ())
-            if each["in"] == "query" and _takes_an_id(each["schema"])
-        }
-        for name, (kind, real) in product(names, ids.items()):
-            nothing = re.sub(r"[0-9a-z](?=[0-9a-z]{0,9}$)", "0", real) if kind != "place" else f"{real}0"
-            answers = [
-                theirs.get(path.replace("{agent}", "assistant"), params={name: each, **_REQUIRED.get(path, {})})
-                for each in (real, nothing)
-            ]
-            assert answers[0].status_code == answers[1].status_code, (path, name, kind, answers[0].text)
-            said, made_up = (re.sub(r'"last_used_at":"[^"]*"', "", each.text) for each in answers)
-            assert made_up in {said, said.replace(real, nothing)}, (path, name, kind)
-            asked.add((path, name, kind))
-
-    assert {
-        ("/v1/schedules", "after", "schedule_id"),
-        ("/v1/agents/{agent}/schedules", "after", "schedule_id"),
-        ("/v1/agents/{agent}/memories", "after", "memory_id"),
-        ("/v1/runs", "before", "run_id"),
-        ("/v1/ledger", "run", "run_id"),
-    } <= asked
-    assert theirs.get("/v1/schedules", params={"after": ids["schedule_id"]}).status_code == 404
-
-
 def _takes_an_id(schema):
     """Return whether the values of a parameter may be ids: texts without a list of what they may be."""
     kinds = schema.get("anyOf", [schema])
@@ -186,3 +151,38 @@ def test_the_same_key_of_a_request_and_the_same_agent_are_two_for_two_tenants(wo
         ["I belong to True."],
         ["I belong to False."],
     ]
+
+
+def test_every_id_of_another_tenant_in_a_query_is_answered_like_one_that_nothing_has(world):
+    ours, theirs = world
+    ids, paths = our_ids(ours), ours.get("/openapi.json").json()["paths"]
+    theirs.post("/v1/agents/assistant/schedules", json={"focus": "wait", "delay_seconds": 80_000}).raise_for_status()
+    ids["place"] = ours.get("/v1/ledger?limit=1").json()["next_after"]
+    asked = set()
+    for path, methods in paths.items():
+        if "get" not in methods or re.search(r"\{(?!agent)", path) or not path.startswith("/v1/"):
+            continue
+        names = {
+            each["name"]
+            for each in methods["get"].get("parameters", ())
+            if each["in"] == "query" and _takes_an_id(each["schema"])
+        }
+        for name, (kind, real) in product(names, ids.items()):
+            nothing = re.sub(r"[0-9a-z](?=[0-9a-z]{0,9}$)", "0", real) if kind != "place" else f"{real}0"
+            answers = [
+                theirs.get(path.replace("{agent}", "assistant"), params={name: each, **_REQUIRED.get(path, {})})
+                for each in (real, nothing)
+            ]
+            assert answers[0].status_code == answers[1].status_code, (path, name, kind, answers[0].text)
+            said, made_up = (re.sub(r'"last_used_at":"[^"]*"', "", each.text) for each in answers)
+            assert made_up in {said, said.replace(real, nothing)}, (path, name, kind)
+            asked.add((path, name, kind))
+
+    assert {
+        ("/v1/schedules", "after", "schedule_id"),
+        ("/v1/agents/{agent}/schedules", "after", "schedule_id"),
+        ("/v1/agents/{agent}/memories", "after", "memory_id"),
+        ("/v1/runs", "before", "run_id"),
+        ("/v1/ledger", "run", "run_id"),
+    } <= asked
+    assert theirs.get("/v1/schedules", params={"after": ids["schedule_id"]}).status_code == 404
