@@ -62,14 +62,16 @@ def back_to(connection, revision):
     else:
         for name, table in SEALING_ON_POSTGRESQL:
             connection.execute(text(f"DROP TRIGGER {name} ON {table}"))
-    gone = ("schema_compatibility", "export_positions", "access_keys", "tenants", "secrets", "focus_terms")
+    gone = ("schema_compatibility", "export_positions", "access_keys", "tenants", "secrets", "focus_terms", "sweeps")
     for table in (*gone, "usage_of_tenants", "usage_of_agents", "usage_of_tools"):
         connection.execute(text(f"DROP TABLE {table}"))
     connection.execute(text("ALTER TABLE approvals DROP COLUMN allowed_by"))
-    for index in ("runs_over", "runs_over_by_agent", "runs_over_by_definition", "runs_by_definition"):
+    for index in ("runs_over", "runs_over_by_agent", "runs_over_by_definition", "runs_by_definition", "blobs_by_use"):
         connection.execute(text(f"DROP INDEX {index}"))
-    for column in ("kind", "definition"):
-        connection.execute(text(f"ALTER TABLE runs DROP COLUMN {column}"))
+    columns = {"runs": ("kind", "definition"), "blobs": ("used_at",), "schedules": ("forgotten_until", "found_over_at")}
+    for table, added in columns.items():
+        for column in added:
+            connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column}"))
 
 
 async def no_hosts():
