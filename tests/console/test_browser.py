@@ -162,7 +162,7 @@ def test_arguments_are_edited_by_the_keyboard_beside_what_they_must_be(chromium,
         page.keyboard.press("Enter")
         assert http.get(f"/v1/approvals/{approval['approval_id']}").json()["status"] == "pending"
         page.get_by_role("button", name="Allow", exact=True).click()
-        page.wait_for_url("**/console/approvals")
+        page.wait_for_url("**/console/approvals*")
         decision = http.get(f"/v1/approvals/{approval['approval_id']}").json()["decision"]
         assert (decision["arguments"], decision["reason"]) == ({"order": "18"}, "the other one")
 
