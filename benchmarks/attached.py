@@ -18,6 +18,7 @@ import orjson
 from benchmarks.processes import ProcessTree, clean_environment, stop
 from benchmarks.question import Say
 from benchmarks.system import STOP_SECONDS, RunningSystem
+from serve.processes import command_line
 
 _GCS = re.compile(r"--gcs-address=(\S+)")
 _ACCESS = ("RAY_AUTH_", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
@@ -59,7 +60,7 @@ def ask_inside(system: RunningSystem, module: str, say: Say, *arguments: object)
 def cluster_of(tree: ProcessTree) -> tuple[str, dict[str, str]]:
     """Return where the cluster of these processes is, and the variables that who attaches needs."""
     for process in tree.processes():
-        address = _GCS.search(" ".join(process.cmdline()))
+        address = _GCS.search(" ".join(command_line(process)))
         if address:
             access = {name: value for name, value in process.environ().items() if name.startswith(_ACCESS)}
             return address[1], access

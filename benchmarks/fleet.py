@@ -29,6 +29,7 @@ from benchmarks.system import RunningSystem, running_system
 from benchmarks.wave import RunTimes, StoreReader, check_completed, trigger_each, wait_until_done
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.kernel.system_clock import SystemClock
+from serve.processes import command_line
 
 TITLE = (
     "A wave of runs over ten thousand shared agents whose model takes a second a call; a hundred thousand registered."
@@ -205,7 +206,7 @@ def wait_for_actors(system: RunningSystem, count: int, say: Say) -> None:
     """Return when so many agent actors live. Raises TimeoutError."""
     say(f"waiting for {count} agent actors")
     end = time.monotonic() + _TIMEOUT_SECONDS
-    while sum(_is_host(each.cmdline()) for each in system.tree.processes()) < count:
+    while sum(_is_host(command_line(each)) for each in system.tree.processes()) < count:
         if time.monotonic() > end:
             raise TimeoutError(f"fewer than {count} agent actors after {_TIMEOUT_SECONDS:.0f} s")
         time.sleep(0.5)

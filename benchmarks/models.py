@@ -28,6 +28,7 @@ from benchmarks.child import running
 from benchmarks.litellm_calls import LiteLLMCost, measure_litellm
 from benchmarks.processes import ProcessTree, clean_environment, cpu_spent, stop
 from benchmarks.question import Answer, Figure, Say, Size
+from serve.processes import title_of
 
 if TYPE_CHECKING:
     from actors.gateway_link import GatewayLink
@@ -176,7 +177,7 @@ async def _drive(link: GatewayLink, workers: int, seconds: float) -> Calls:
 def _working_helpers(tree: ProcessTree) -> int:
     """Return how many helpers have connections to the provider."""
     port = int(os.environ["OPENAI_BASE_URL"].split(":")[2].split("/")[0])  # noqa: TID251 - set by the parent
-    helpers = [each for each in tree.processes() if each.cmdline()[:1] and "ModelWorkerActor" in each.cmdline()[0]]
+    helpers = [each for each in tree.processes() if "ModelWorkerActor" in title_of(each)]
     return sum(any(c.raddr and c.raddr.port == port for c in each.net_connections("tcp")) for each in helpers)
 
 

@@ -25,7 +25,7 @@ import psutil
 from benchmarks.chaos.installation import Installation
 from benchmarks.chaos.workload import orders
 from benchmarks.processes import ProcessTree, clean_environment, scratch_of
-from serve.processes import lives
+from serve.processes import lives, title_of
 
 _RUNS = 20
 _STOP_SECONDS = 150.0
@@ -91,7 +91,7 @@ def _once(installation: Installation, number: int) -> bool:
         problems = [] if process.returncode in expected else [f"exit code {process.returncode}: {said}"]
     ended = time.monotonic()
     psutil.wait_procs([each for each in family if each.pid != process.pid], timeout=_GONE_SECONDS)
-    problems += [f"left {each.cmdline()[:1]}" for each in family if each.pid != process.pid and lives(each)]
+    problems += [f"left {title_of(each)}" for each in family if each.pid != process.pid and lives(each)]
     problems += [f"left {scratch}"] if scratch is None or scratch.exists() else []
     problems += ["it was cut short"] if "cut short" in said else []
     what = "; ".join(problems) or "nothing left"

@@ -34,6 +34,19 @@ def lives(process: psutil.Process) -> bool:
         return False
 
 
+def command_line(process: psutil.Process) -> list[str]:
+    """Return the words of its command line; none once it has ended, also while this looks."""
+    try:
+        return list(process.cmdline())
+    except psutil.Error:
+        return []
+
+
+def title_of(process: psutil.Process) -> str:
+    """Return what the process calls itself, or the name of its program; empty once it has ended."""
+    return next(iter(command_line(process)), "").rpartition("/")[2]
+
+
 def child_ended(pid: int) -> bool:
     """Return whether a child of this process has ended, waited for or not. It is one system call, and leaves the child to its waiter."""
     try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from serve.processes import OrphanReaper, child_ended
+from serve.processes import OrphanReaper, child_ended, command_line
 
 _CHECK_INTERVAL = 0.5
 _CHECKS_PER_REAP = 20
@@ -93,9 +93,6 @@ def _in_background(act: Callable[[], None]) -> None:
 
 def _script(process: psutil.Process) -> str:
     """Return the name of the program, or of the Python file that it runs."""
-    try:
-        words = process.cmdline()
-    except psutil.Error:
-        return ""
+    words = command_line(process)
     scripts = (Path(word).name for word in words if word.endswith(".py"))
     return next(scripts, Path(words[0]).name if words else "")

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -107,7 +108,7 @@ class Running:
         psutil.wait_procs([self._process], timeout=GRACE)
         family += self._process.children(recursive=True) if self.status is None else []
         for each in [self._process, *family]:
-            if each.is_running():
+            with suppress(psutil.NoSuchProcess):  # it has ended by itself
                 each.kill()
         psutil.wait_procs([self._process, *family], timeout=GRACE)
 

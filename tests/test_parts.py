@@ -7,6 +7,7 @@ import re
 import psutil
 import pytest
 
+from serve.processes import lives
 from tests.parts import Part, run, run_in_turn
 
 PASSES = "def test_it():\n    pass\n"
@@ -25,8 +26,8 @@ def test_it():
 """
 
 
-def lives(pid):
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+def alive(pid):
+    return psutil.pid_exists(pid) and lives(psutil.Process(pid))
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_a_part_that_hangs_is_ended_with_all_that_it_started(part, tmp_path, cap
 
     assert status == 1
     assert capfd.readouterr().out.endswith("\nhanging: ended: not over after 60 s\n")
-    assert not lives(int(started.read_text()))
+    assert not alive(int(started.read_text()))
 
 
 def test_in_turn_all_parts_are_run_and_one_that_fails_makes_the_whole_fail(part, capfd):

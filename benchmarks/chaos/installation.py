@@ -20,6 +20,7 @@ from benchmarks.chaos.strikes import Role
 from benchmarks.chaos.workload import CROWD, SOLO
 from benchmarks.processes import ProcessTree, clean_environment, stop
 from serve.loopback import free_ports
+from serve.processes import title_of
 
 READY_SECONDS = 600.0
 _STOP_SECONDS = 90.0
@@ -194,11 +195,3 @@ async def _answers(client: httpx.AsyncClient) -> bool:
         return (await client.get("/readyz")).is_success
     except httpx.TransportError:
         return False
-
-
-def title_of(process: psutil.Process) -> str:
-    """Return what the process calls itself, or the name of its program; empty if it is gone."""
-    try:
-        return process.cmdline()[0].rpartition("/")[2]
-    except (psutil.Error, IndexError):
-        return ""

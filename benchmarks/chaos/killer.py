@@ -15,13 +15,13 @@ import psutil
 
 from benchmarks.chaos.client import Client
 from benchmarks.chaos.clusters import Clusters
-from benchmarks.chaos.installation import Installation, title_of
+from benchmarks.chaos.installation import Installation
 from benchmarks.chaos.machines import Machine, Machines
 from benchmarks.chaos.streams import follow_all
 from benchmarks.chaos.strikes import HUNG, LEASE, MACHINES, NODE, Role, Strike
 from benchmarks.question import Say
 from serve.launch import LOST_RAY
-from serve.processes import lives
+from serve.processes import lives, title_of
 
 _FIND_SECONDS = 40.0
 _RECOVER_SECONDS = 90.0

@@ -20,9 +20,10 @@ from typing import Any
 
 import psutil
 
-from benchmarks.chaos.installation import Installation, title_of
+from benchmarks.chaos.installation import Installation
 from benchmarks.chaos.strikes import Role
 from benchmarks.processes import ProcessTree, clean_environment
+from serve.processes import title_of
 
 _CLUSTER, _DATABASE = "10.98.0", "10.98.1"
 HUB = f"{_DATABASE}.254"

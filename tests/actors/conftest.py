@@ -29,6 +29,7 @@ from owlclaw_ray.tools.host import HostTools
 from owlclaw_ray.tools.mcp.options import Annotations, McpOptions
 from serve.deployment import ingress
 from serve.loopback import free_ports
+from serve.processes import descendants, title_of
 from tests.conftest import FRONT, SCRATCH, SLOTS
 from tests.tools.mcp.conftest import plain
 
@@ -155,14 +156,7 @@ class Trial:
 
     def processes(self, title: str) -> list[psutil.Process]:
         """Return the Ray processes with that title, such as AgentActor."""
-        found = []
-        for process in psutil.Process(os.getpid()).children(recursive=True):
-            try:
-                if process.cmdline()[:1] and process.cmdline()[0].startswith(f"ray::{title}"):
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
+        return [each for each in descendants() if title_of(each).startswith(f"ray::{title}")]
 
     def kill(self, title: str) -> None:
         """Kill -9 every process with that title."""

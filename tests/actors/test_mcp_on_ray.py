@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 
 import psutil
 import pytest
 
+from serve.processes import command_line, descendants
 from tests.actors.conftest import calls
 from tests.tools.mcp.conftest import PLAIN
 
@@ -19,12 +19,7 @@ SERVER = PLAIN[-1]
 
 def servers():
     """Return the processes of the trial's MCP server."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            if SERVER in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+    return [each for each in descendants() if SERVER in command_line(each)]
 
 
 def finished(trial, agent):

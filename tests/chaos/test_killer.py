@@ -12,6 +12,7 @@ import pytest
 from benchmarks.chaos.killer import Killer
 from benchmarks.chaos.strikes import Role, Strike
 from serve.launch import LOST_RAY
+from serve.processes import lives
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ async def test_a_kill_is_written_down_with_who_was_hit(tmp_path, victim):
 async def test_a_strike_at_a_process_that_died_before_it_is_a_miss_not_a_kill(tmp_path, victim, reap):
     def dies():
         victim.kill()
-        while victim.is_running() and victim.status() != psutil.STATUS_ZOMBIE:
+        while lives(victim):
             pass
         if reap:
             victim.wait(5)

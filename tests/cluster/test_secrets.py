@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from benchmarks.chaos.installation import title_of
 from owlclaw_ray.configuration.own_variables import KEYS_VARIABLE
 from owlclaw_ray.secrets.keyring import new_key
-from tests.e2e.conftest import Installation
+from serve.processes import title_of
+from tests.e2e.conftest import Installation, environment_of
 
 pytestmark = [
     pytest.mark.ray,
@@ -71,14 +71,6 @@ def installation(postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def kind_of(process: psutil.Process) -> str:
     """Return the class of the actor, or the function of the task, that a process of Ray's has; else its program."""
     return re.split(r"[.:( ]", title_of(process).removeprefix("ray::"))[0]
-
-
-def environment_of(process: psutil.Process) -> bytes:
-    """Return what others see of the environment that the process was started with; nothing if it is gone."""
-    try:
-        return Path(f"/proc/{process.pid}/environ").read_bytes()
-    except OSError:
-        return b""
 
 
 def in_memory(process: psutil.Process, *secrets: bytes) -> list[bytes]:

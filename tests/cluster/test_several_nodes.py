@@ -29,6 +29,7 @@ from owlclaw_ray.ids import DEFAULT_TENANT
 from owlclaw_ray.store.queries import LedgerBreaks
 from owlclaw_ray.store.sql.factory import open_store
 from serve.loopback import free_ports
+from serve.processes import title_of
 from tests.conftest import SCRATCH
 
 pytestmark = [pytest.mark.ray, pytest.mark.postgres]
@@ -129,12 +130,8 @@ class Fleet:
         found = []
         for node in self.cluster.list_all_nodes():
             [raylet] = node.all_processes["raylet"]
-            for process in psutil.Process(raylet.process.pid).children(recursive=True):
-                try:
-                    if process.cmdline()[:1] and process.cmdline()[0].startswith(f"ray::{title}"):
-                        found.append(process)
-                except psutil.Error:
-                    continue
+            children = psutil.Process(raylet.process.pid).children(recursive=True)
+            found += [each for each in children if title_of(each).startswith(f"ray::{title}")]
         return found
 
 

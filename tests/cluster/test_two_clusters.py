@@ -11,8 +11,7 @@ import psutil
 import pytest
 import yaml
 
-from benchmarks.chaos.installation import title_of
-from serve.processes import descendants
+from serve.processes import descendants, title_of
 from tests.e2e.conftest import Installation
 
 pytestmark = [pytest.mark.ray, pytest.mark.postgres]

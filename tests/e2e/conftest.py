@@ -16,7 +16,7 @@ import yaml
 from owlclaw_ray.client import SyncClient
 from serve.front import CONFIGURATION
 from serve.loopback import free_ports
-from serve.processes import descendants
+from serve.processes import command_line, descendants, title_of
 
 READY = "ready in"
 APP = """
@@ -105,7 +105,7 @@ class Installation:
     def scratch(self) -> Path:
         """Return the temporary folder of the runtime that runs."""
         [haproxy] = [
-            words for each in self.family() if (words := each.cmdline())[-1:] and words[-1].endswith(CONFIGURATION)
+            words for each in self.family() if (words := command_line(each))[-1:] and words[-1].endswith(CONFIGURATION)
         ]
         return Path(haproxy[-1]).parent
 
@@ -124,11 +124,11 @@ class Installation:
         that is amid a call to Ray's control store gives up on it after a minute.
         """
         assert self.process is not None
-        family = [each for each in self.family() if not each.cmdline()[0].endswith("Agent")]
+        family = [each for each in self.family() if not title_of(each).endswith("Agent")]
         self.process.kill()
         self.process.communicate()
         _, alive = psutil.wait_procs(family, timeout=90)
-        assert not alive, [each.cmdline() for each in alive]
+        assert not alive, [command_line(each) for each in alive]
 
     def owlclaw(self, *arguments: str) -> str:
         """Run another command in the folder and return what it printed; raises CalledProcessError."""
@@ -139,6 +139,14 @@ class Installation:
 
     def client(self) -> SyncClient:
         return SyncClient(f"http://127.0.0.1:{self.port}", timeout=60)
+
+
+def environment_of(process: psutil.Process) -> bytes:
+    """Return what others see of the environment that the process was started with; nothing if it is gone."""
+    try:
+        return Path(f"/proc/{process.pid}/environ").read_bytes()
+    except OSError:
+        return b""
 
 
 @pytest.fixture

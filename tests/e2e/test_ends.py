@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from serve.cli.connection import environment
-from serve.processes import lives
+from serve.processes import command_line, lives
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
@@ -29,11 +29,11 @@ NOT_NEEDED = ("monitor.py", "log_monitor.py", "dashboard.py")
 def named(installation, *names):
     """Return the runtime's processes with such a word in their command line, in the order of the names."""
     family = installation.family()
-    return [each for name in names for each in family if any(word.endswith(name) for word in each.cmdline()[:3])]
+    return [each for name in names for each in family if any(word.endswith(name) for word in command_line(each)[:3])]
 
 
 def alive(family):
-    return [each.cmdline() for each in psutil.wait_procs(family, timeout=10)[1] if lives(each)]
+    return [command_line(each) for each in psutil.wait_procs(family, timeout=10)[1] if lives(each)]
 
 
 def ends_by_itself(installation):

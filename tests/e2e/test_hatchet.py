@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from owlclaw_ray.kernel.system_clock import SystemClock
+from serve.processes import command_line, title_of
+from tests.e2e.conftest import environment_of
 from tests.hatchet_engine.engine import HatchetEngine
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(400)]
@@ -50,8 +52,13 @@ def test_a_schedule_fires_because_hatchet_rings_and_the_token_is_written_nowhere
         (tick,) = client.ticks(schedule["schedule_id"])["ticks"]
         run = client.run(tick["run_id"])
     children = psutil.Process(installation.process.pid).children(recursive=True)
-    (worker,) = [each for each in children if "actors.hatchet_worker" in each.cmdline()]
-    told = [each.name() for each in children if engine.token in str((each.cmdline(), each.environ()))]
+    (worker,) = [each for each in children if "actors.hatchet_worker" in command_line(each)]
+    token = engine.token
+    told = [
+        title_of(each)
+        for each in children
+        if token in str(command_line(each)) or token.encode() in environment_of(each)
+    ]
     data = installation.folder / ".owlclaw"
     written = [each for folder in (data, (data / "logs").resolve()) for each in folder.rglob("*") if each.is_file()]
 

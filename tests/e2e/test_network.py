@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from serve.pid_file import RAY_TOKEN
+from serve.processes import command_line
 from tests.certificates import make_certificate
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
@@ -31,7 +32,7 @@ def exposed(installation):
     """The name of each process of the runtime with each socket of it that others than this machine reach."""
     found = set()
     for process in [psutil.Process(installation.process.pid), *installation.family()]:
-        with suppress(psutil.NoSuchProcess):  # it ended meanwhile
+        with suppress(psutil.Error):  # it ended meanwhile
             name = process.name()
             for each in process.net_connections(kind="inet"):
                 waits = each.status == psutil.CONN_LISTEN or (each.status == psutil.CONN_NONE and each.laddr)
@@ -42,7 +43,7 @@ def exposed(installation):
 
 def control_store(installation):
     for process in installation.family():
-        for word in process.cmdline():
+        for word in command_line(process):
             if word.startswith("--gcs-address="):
                 return word.partition("=")[2]
     raise AssertionError("no raylet")

@@ -11,6 +11,7 @@ import pytest
 from owlclaw_ray.configuration.own_variables import KEYS_VARIABLE
 from owlclaw_ray.secrets.keyring import new_key
 from owlclaw_ray.testing.otlp_receiver import OtlpServer
+from serve.processes import command_line
 
 pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -66,11 +67,8 @@ def asked_in_every_way(http, key):
 
 
 def command_lines(installation):
-    found = []
-    for process in [psutil.Process(installation.process.pid), *installation.family()]:
-        with suppress(psutil.Error):
-            found += process.cmdline()
-    return found
+    processes = [psutil.Process(installation.process.pid), *installation.family()]
+    return [word for each in processes for word in command_line(each)]
 
 
 def files_with(folders, secrets):

@@ -11,6 +11,8 @@ from itertools import product
 import httpx
 import pytest
 
+from serve.processes import command_line, lives
+
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 GENEROUS = 240.0
@@ -53,7 +55,7 @@ class Sender:
 
 
 def process(installation, name):
-    return next((each for each in installation.family() if any(name in word for word in each.cmdline()[:5])), None)
+    return next((each for each in installation.family() if any(name in word for word in command_line(each)[:5])), None)
 
 
 def test_a_proxy_or_server_process_that_dies_or_hangs_is_replaced_and_no_path_is_denied_meanwhile(installation):
@@ -64,7 +66,7 @@ def test_a_proxy_or_server_process_that_dies_or_hangs_is_replaced_and_no_path_is
             sender.wait_for_accepted()
             before = process(installation, name)
             before.send_signal(blow)
-            while before.is_running() and before.status() not in {"zombie", "dead"}:
+            while lives(before):
                 time.sleep(0.05)
             sender.wait_for_accepted(10)
         print(f"{name} {blow.name}: nothing accepted for {sender.worst:.1f} s, answers {dict(sender.seen)}")  # noqa: T201 - the measurement

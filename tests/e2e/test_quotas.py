@@ -11,7 +11,7 @@ from threading import Event
 import httpx
 import pytest
 
-from benchmarks.chaos.installation import title_of
+from serve.processes import title_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(600)]
 

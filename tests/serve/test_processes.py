@@ -3,12 +3,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
 
 from serve.cli.connection import environment
-from serve.processes import child_ended, lives
+from serve.processes import child_ended, command_line, lives, title_of
 
 ORPHANED = """
 import subprocess, sys, time
@@ -68,3 +69,21 @@ def test_a_child_has_ended_whether_or_not_somebody_waited_for_it(waited_for):
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert child_ended(child.pid)
     assert child.wait() == 1
+
+
+def test_a_process_that_has_ended_has_no_command_line_and_no_title():
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(900)"])
+    process = psutil.Process(child.pid)
+    while "-c" not in command_line(process):  # the kernel sets it a moment after Popen has returned
+        pass
+    title = title_of(process)
+
+    child.kill()
+    while lives(process):
+        pass
+    dead = command_line(process), title_of(process)
+    child.wait()
+
+    assert title == Path(sys.executable).name
+    assert dead == ([], "")
+    assert (command_line(process), title_of(process)) == ([], "")

@@ -13,6 +13,7 @@ import pytest
 from owlclaw_ray.schedules.hatchet.options import HatchetOptions, Tls
 from owlclaw_ray.schedules.hatchet.supervision import WorkerHealth, WorkerSupervisor
 from owlclaw_ray.testing.clock import ManualClock
+from serve.processes import lives
 
 OPTIONS = HatchetOptions("a-token", "a-tenant", "http://127.0.0.1:1", "127.0.0.1:1", Tls("none"), "")
 IDLE = ("/bin/sh", "-c", "exec cat > /dev/null")
@@ -131,7 +132,7 @@ async def test_a_worker_that_is_stopped_is_gone_with_its_children(clock, signs, 
     await supervisor.stop()
 
     assert supervisor.process.returncode == -9
-    await until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    await until(lambda: not lives(child))
 
 
 def test_a_worker_ends_when_whoever_started_it_is_gone():

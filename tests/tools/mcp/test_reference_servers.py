@@ -16,6 +16,7 @@ import pytest
 from owlclaw_ray.tools.mcp.api import McpProblem
 from owlclaw_ray.tools.mcp.options import Address, Command, McpServerOptions
 from serve.loopback import free_ports
+from serve.processes import lives
 from tests.tools.mcp.conftest import pool_of
 
 pytestmark = [pytest.mark.mcp_servers, pytest.mark.timeout(600)]
@@ -92,7 +93,7 @@ async def comes_back(pool):
     os.kill(pool.pid("real"), 9)
     await pool.up("real", before + 1)
     psutil.wait_procs(children, timeout=TRIES)
-    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
+    assert not any(map(lives, children))
 
 
 async def test_everything_over_stdio(npm):
