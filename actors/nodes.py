@@ -35,26 +35,25 @@ class Node(Struct, frozen=True):
 
 def living_nodes() -> tuple[Node, ...]:
     """Return the machines that are there now, by id. It blocks."""
-    return tuple(
-        node_of(each)
-        for each in sorted(ray.nodes(), key=lambda node: str(node["NodeID"]))  # type: ignore[no-untyped-call]
-        if each["Alive"]
-    )
+    return tuple(node_of(each) for each in sorted(_told(), key=lambda node: str(node["NodeID"])) if each["Alive"])
 
 
 def own_resources() -> Mapping[str, float]:
     """Return what this process's node offers, by the names that Ray has for it. It blocks."""
-    mine: Mapping[str, float] = next(
-        (each["Resources"] for each in ray.nodes() if each["NodeID"] == here()),  # type: ignore[no-untyped-call]
-        {},
-    )
+    mine: Mapping[str, float] = next((each["Resources"] for each in _told() if each["NodeID"] == here()), {})
     return mine
 
 
 def lost_hosts() -> frozenset[str]:
     """Return the names of machines that were there and are not now, as far as Ray remembers them. It blocks."""
-    nodes = [(each["NodeManagerHostname"], each["Alive"]) for each in ray.nodes()]  # type: ignore[no-untyped-call]
+    nodes = [(each["NodeManagerHostname"], each["Alive"]) for each in _told()]
     return frozenset(host for host, _ in nodes) - {host for host, alive in nodes if alive}
+
+
+def _told() -> Sequence[Mapping[str, Any]]:
+    """Return what Ray tells of the machines that it remembers, also of those that are gone."""
+    told: Sequence[Mapping[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return told
 
 
 def on_node(node_id: str, question: Callable[..., Any], *arguments: object) -> ray.ObjectRef[Any]:

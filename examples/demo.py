@@ -255,12 +255,12 @@ def _say_where_to_look(report: str) -> None:
         ("report", _shown(Path(report)) if report else "none was written"),
         ("memory", _shown(memory) if memory.exists() else "nothing was remembered"),
         ("agent", f"{_shown(FOLDER)}: app.py, agents/{AGENT}/*.md, agents/{AGENT}/agent.yaml"),
-        ("run it on", f"{command} up -C {_shown(FOLDER)}"),
-        ("console", "http://127.0.0.1:8700/console    (runs, agents and approvals, while it runs on)"),
         ("ledger", f"{command} ledger query -C {_shown(FOLDER)}    (in another terminal)"),
         ("your own", ".venv/bin/owlclaw init my_app"),
         ("real model", "write `model: openai/gpt-4o-mini` into the agent's agent.yaml, set OPENAI_API_KEY, make demo"),
         ("more", "README.md, docs/"),
+        ("run it on", f"{command} up -C {_shown(FOLDER)}"),
+        ("console", "http://127.0.0.1:8700/console    (runs, agents and approvals, while it runs on)"),
     ):
         console().print(f"   {what:<12}{where}", soft_wrap=True)
 
