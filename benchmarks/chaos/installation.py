@@ -43,7 +43,7 @@ _TITLES: Mapping[Role, tuple[str, ...]] = {
     Role.DASHBOARD_AGENT: ("ray::DashboardAgent",),
     Role.HUNG_PART: ("ray::KeeperActor", "ray::DirectoryActor", "ray::ModelGatewayActor", "ray::SchedulerActor"),
 }
-_BUSY_WORKERS, _IDLE_WORKERS = ("ray::run_tools", "ray::warm_tools"), "ray::IDLE"
+_BUSY_WORKERS, _IDLE_WORKERS = ("ray::run_tools", "ray::warm_worker"), "ray::IDLE"
 _APP_MODULE = "chaos_application"
 
 
