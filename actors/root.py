@@ -120,6 +120,7 @@ class RootActor(RemoteActor):
         """What there is to do where nodes have rows in the store."""
         for each in self._with_rows:
             each.start()
+        self._warming: asyncio.Task[None] | None = None
         self._upkeep = asyncio.create_task(self._maintain())
 
     @plain
@@ -177,7 +178,7 @@ class RootActor(RemoteActor):
 
     async def warm_tools(self) -> None:
         """Return when tool workers have imported what calls need, as many as are kept when nothing comes."""
-        await asyncio.gather(*warm_workers(self._plan.worker, self._plan.warm_workers), return_exceptions=True)
+        await warm_workers(self._plan.worker, self._plan.warm_workers)
 
     async def now(self) -> float:
         """Return what this node's clock shows, in seconds since 1970."""
@@ -224,7 +225,7 @@ class RootActor(RemoteActor):
                 await self._liveness.wait_until_alive(host_id, actor, _STARTUP_SECONDS)
             except RuntimeUnavailableError as error:
                 logger.warning("%s", error)
-        warm_workers(self._plan.worker, self._plan.warm_workers)
+        self._warming = asyncio.create_task(self.warm_tools())
 
     async def _complete_nodes(self, present: Collection[str], look: int) -> None:
         alone = self._plan.store_url.startswith("sqlite")

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -74,6 +74,11 @@ def use_memory(packed_call: bytes) -> bytes:
 
 
 @ray.remote(num_cpus=0, max_retries=0)
+def start_worker() -> None:
+    """Do nothing, in a process that is there afterwards."""
+
+
+@ray.remote(num_cpus=0, max_retries=0)
 def warm_worker(plan: WorkerPlan, hold: float) -> None:
     """Make a worker ready, and keep its slot for `hold` seconds so that a second warm-up gets another process."""
     from actors.tool_worker import warm
@@ -127,9 +132,16 @@ def offered_slots(resources: Mapping[str, float], planned: ToolSlots) -> ToolSlo
     )
 
 
-def warm_workers(plan: WorkerPlan, number: int) -> list[ray.ObjectRef[None]]:
-    """Begin to have so many processes import what calls need; return what is there when they have."""
-    return [warm_worker.remote(plan, _WARM_HOLD) for _ in range(number)]
+async def warm_workers(plan: WorkerPlan, number: int) -> None:
+    """Return when so many processes have imported what calls need.
+
+    Ray (2.60) starts two for a task that finds none, and one more than there are tasks for several. So it starts two for a task that does
+    nothing; both are idle soon after that has ended.
+    """
+    with suppress(RayError):
+        await start_worker.remote()
+    await asyncio.sleep(_WARM_HOLD)
+    await asyncio.gather(*(warm_worker.remote(plan, _WARM_HOLD) for _ in range(number)), return_exceptions=True)
 
 
 class WorkerDiedError(Exception):
