@@ -37,9 +37,9 @@ class ActorHost:
         """See Host.node_id: Ray's id of the node."""
         return self._node_id
 
-    async def adopt(self, agents: Sequence[AgentRef]) -> None:
+    async def adopt(self, agents: Sequence[AgentRef], term: int) -> None:
         """See Host.adopt."""
-        await self._answer(calls(self.actor).adopt(agents))
+        await self._answer(calls(self.actor).adopt(agents, term))
 
     async def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """See Host.wake."""
@@ -163,6 +163,12 @@ class RootedPool:
                 await root.call.end_host(host.host_id)
             except RuntimeUnavailableError as error:
                 logger.info("host %s ended with its root: %s", host.host_id, error)
+
+    async def end_hosts(self, node_id: str) -> None:
+        """End all hosts of that node at once, also if Ray does not answer for what is there."""
+        root = self._roots.get(node_id)
+        if root is not None:
+            await root.call.end_hosts()
 
     async def _hosts_of(self, node_id: str) -> list[Host]:
         try:

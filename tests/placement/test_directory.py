@@ -36,6 +36,7 @@ class SteeredHost:
         self.run_ends.set()
         self.handing_over = 0
         self.graces = []
+        self.terms = set()
         self.adopts = asyncio.Event()
         self.adopts.set()
         self.answers_at_once = ()
@@ -52,8 +53,9 @@ class SteeredHost:
             await self.dead.wait()
             raise HostGoneError(self.host_id)
 
-    async def adopt(self, agents):
+    async def adopt(self, agents, term):
         await self._reached()
+        self.terms.add(term)
         if set(agents) <= set(self.answers_at_once):
             return
         await self.adopts.wait()
