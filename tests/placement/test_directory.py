@@ -31,7 +31,7 @@ class SteeredHost:
         self.memory = 0.1
         self.idle = {}
         self.woken = []
-        self.frozen = self.drained = False
+        self.frozen = self.drained = self.told_to_drain = False
         self.run_ends = asyncio.Event()
         self.run_ends.set()
         self.handing_over = 0
@@ -107,6 +107,7 @@ class SteeredHost:
         await self.dead.wait()
 
     async def drain(self, grace):
+        self.told_to_drain = True
         await self._reached()
 
 
