@@ -237,6 +237,7 @@ class DirectoryActor(RemoteActor):
             logger.warning("no host is ready for the time when this cluster runs the agents: %s", error)
 
     async def _take_agents(self) -> None:
+        self._pool.term = 0 if self._lease is None else self._lease.term
         self._directory = self._new_directory()
         self._started = asyncio.create_task(self._start(self._directory))
         watch = NodeWatch(self._store, here(), self._clock, changed=self._lose_nodes)

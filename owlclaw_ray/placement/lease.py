@@ -11,7 +11,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import assert_never
 
-from owlclaw_ray.errors import OwlClawError
+from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.store.api import CommandStore
@@ -32,6 +32,23 @@ GIVE_UP_SECONDS = 4.0
 _ANSWER_SECONDS = 2.0
 
 logger = logging.getLogger(__name__)
+
+
+class SupersededError(RuntimeUnavailableError):
+    """An order of a Directory after which another one, of a later term, has given orders: it was held up, and nothing was done."""
+
+
+class TermFence:
+    """Lets no order of a superseded Directory through: one that a cut line held up may come when its successor has long taken over."""
+
+    def __init__(self) -> None:
+        self._latest = 0
+
+    def check(self, term: int) -> None:
+        """Note the term of an order; raise SupersededError if a later one is known. 0 is that of who has no lease, who is let through."""
+        if 0 < term < self._latest:
+            raise SupersededError(f"the Directory of term {term} was superseded: one of term {self._latest} was here")
+        self._latest = max(self._latest, term)
 
 
 class LeaseRole(Enum):

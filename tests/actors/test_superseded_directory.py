@@ -101,6 +101,7 @@ async def test_its_agents_are_placed_under_the_term_of_its_lease(actor, pool):
 
     assert placed
     assert all(terms == {1} for terms in placed)
+    assert pool.term == 1
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
