@@ -138,9 +138,9 @@ class AgentActor(RemoteActor):
             ids=RandomIds(),
         )
 
-    async def adopt(self, agents: Sequence[AgentRef]) -> None:
+    async def adopt(self, agents: Sequence[AgentRef], term: int) -> None:
         """See AgentHost.adopt."""
-        await self._host.adopt(agents)
+        await self._host.adopt(agents, term)
 
     async def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """See AgentHost.wake."""

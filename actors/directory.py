@@ -16,14 +16,14 @@ from actors.keeper_client import KeeperClient
 from actors.logs import configure
 from actors.nodes import cluster_name, request_nodes
 from actors.plan import RuntimePlan
-from actors.remote import AgentHandle, calls, here, in_time
+from actors.remote import AgentHandle, calls, end_process, here, in_time
 from actors.remote_actor import RemoteActor, plain
 from actors.secrets import take_over
 from owlclaw_ray.access.tenant_terms import TenantTerms
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Isolation
 from owlclaw_ray.domain.node import LeaseView
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError, UserError
-from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.ids import RandomIds, RunId, TenantId
 from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.kernel.file_threads import in_file_thread
 from owlclaw_ray.kernel.periodic import Periodic
@@ -42,6 +42,10 @@ _FRESH_SECONDS = 1.0
 _TELL_SECONDS = _LOOK_SECONDS = 3.0
 _COUNT_SECONDS = 1.0
 """What the roots have to say which hosts there are, between two renewals of the lease."""
+_LINGER_SECONDS = 3.0
+"""How long a superseded Directory still says that it runs no agents, so that the Scheduler of its node, which asks every second, rests."""
+_SUPERSEDED = 3
+"""Its exit code. Ray makes the process again, as a Directory that was never superseded, if it still counts on it."""
 _LEAVE_SECONDS = 1.5
 """What hosts have to end when the lease is lost: another cluster may run their agents 2 s after it was given up."""
 
@@ -70,6 +74,8 @@ class DirectoryActor(RemoteActor):
         self._directory: Directory | None = None
         """None while this cluster stands by, because another one runs the agents of the store."""
         self._started: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
+        """Ends this process, which was superseded."""
         self._lease: LeaseHolder | None = None
         self._watching: Periodic | None = None
         """Looks for lost nodes while this cluster runs the agents, where nodes have rows in the store."""
@@ -89,7 +95,15 @@ class DirectoryActor(RemoteActor):
             )
             self._looking.start()
             routes = LeaseRoutes(self._store, self._other_keepers, self._clock)
-            self._lease = LeaseHolder(routes, cluster, self._clock, began=self._take_agents, ended=self._give_up_agents)
+            self._lease = LeaseHolder(
+                routes,
+                cluster,
+                RandomIds().make("directory"),
+                self._clock,
+                began=self._take_agents,
+                ended=self._give_up_agents,
+                superseded=self._step_aside,
+            )
             self._holding = Periodic("holding the lease", partial(self._hold, self._lease), self._clock, RENEW_SECONDS)
             self._holding.start()
         else:
@@ -106,6 +120,7 @@ class DirectoryActor(RemoteActor):
             weight=TenantTerms(self._store, self._clock).weight,
             drained={} if self._drained is None else dict.fromkeys(self._drained.known, self._plan.drain_seconds),
             growth=Growth(request_nodes, self._plan.placement.most_nodes) if self._plan.placement.most_nodes else None,
+            term=0 if self._lease is None else self._lease.term,
         )
 
     async def _start(self, directory: Directory) -> None:
@@ -222,6 +237,7 @@ class DirectoryActor(RemoteActor):
             logger.warning("no host is ready for the time when this cluster runs the agents: %s", error)
 
     async def _take_agents(self) -> None:
+        self._pool.term = 0 if self._lease is None else self._lease.term
         self._directory = self._new_directory()
         self._started = asyncio.create_task(self._start(self._directory))
         watch = NodeWatch(self._store, here(), self._clock, changed=self._lose_nodes)
@@ -235,6 +251,30 @@ class DirectoryActor(RemoteActor):
 
     async def _give_up_agents(self) -> None:
         """Stop all agents of this cluster where they are: what they do is not accepted by the store any more."""
+        await self._stop_directory()
+        await asyncio.gather(*map(self._pool.kill, await self._pool.living()))
+        self._preparing = None
+
+    async def _step_aside(self) -> None:
+        """Stop the agents of this node, and end: another Directory of this cluster has taken over, which may not reach the node.
+
+        The hosts of other nodes are that one's. Ray is asked for nothing: its control store may be out of reach.
+        """
+        await self._stop_directory(here())
+        if await in_time(self._end_own_hosts(), _LEAVE_SECONDS) is None:
+            logger.warning("the hosts of node %s did not end within %g s", here(), _LEAVE_SECONDS)
+        self._ending = asyncio.create_task(self._end_soon())
+
+    async def _end_own_hosts(self) -> bool:
+        await self._pool.end_hosts(here())
+        return True
+
+    async def _end_soon(self) -> None:
+        await self._clock.sleep(_LINGER_SECONDS)
+        end_process(_SUPERSEDED)
+
+    async def _stop_directory(self, node_id: str = "") -> None:
+        """Place and wake nobody any more; have all hosts end, or those of that node."""
         if self._watching is not None:
             await self._watching.stop()
         self._pool.exclude(frozenset())  # the next watch judges anew, and hosts of nodes that were lost end, too
@@ -245,11 +285,9 @@ class DirectoryActor(RemoteActor):
         if directory is not None:
             try:
                 async with deadline(self._clock, _LEAVE_SECONDS):
-                    await directory.stop(0.0)
+                    await directory.stop(0.0, node_id)
             except TimeoutError:
                 logger.warning("hosts that did not end within %g s are killed: the lease is lost", _LEAVE_SECONDS)
-        await asyncio.gather(*map(self._pool.kill, await self._pool.living()))
-        self._preparing = None
 
     async def _active(self) -> Directory | None:
         """Return the Directory once it has started; None on standby."""

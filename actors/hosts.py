@@ -37,9 +37,9 @@ class ActorHost:
         """See Host.node_id: Ray's id of the node."""
         return self._node_id
 
-    async def adopt(self, agents: Sequence[AgentRef]) -> None:
+    async def adopt(self, agents: Sequence[AgentRef], term: int) -> None:
         """See Host.adopt."""
-        await self._answer(calls(self.actor).adopt(agents))
+        await self._answer(calls(self.actor).adopt(agents, term))
 
     async def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """See Host.wake."""
@@ -111,6 +111,8 @@ class RootedPool:
         self._excluded: frozenset[str] = frozenset()
         self._cut: set[str] = set()
         """Nodes whose roots have said that they do not reach the store."""
+        self.term = 0
+        """Under which the Directory holds the lease of the store: roots carry out no order under an earlier one, see TermFence."""
 
     @property
     def nodes(self) -> Mapping[str, float]:
@@ -138,7 +140,7 @@ class RootedPool:
         if root is None or node_id in self._excluded:
             raise RuntimeUnavailableError(f"node {node_id} has no root, or is lost")
         try:
-            host_id, actor = await root.call.spawn_host()
+            host_id, actor = await root.call.spawn_host(self.term)
         except NodeCutError:
             self._cut.add(node_id)
             raise
@@ -160,14 +162,20 @@ class RootedPool:
         root = self._roots.get(self._homes.pop(host.host_id, ""))
         if root is not None:
             try:
-                await root.call.end_host(host.host_id)
+                await root.call.end_host(host.host_id, self.term)
             except RuntimeUnavailableError as error:
-                logger.info("host %s ended with its root: %s", host.host_id, error)
+                logger.info("host %s is not ended, or ended with its root: %s", host.host_id, error)
+
+    async def end_hosts(self, node_id: str) -> None:
+        """End all hosts of that node at once, also if Ray does not answer for what is there."""
+        root = self._roots.get(node_id)
+        if root is not None:
+            await root.call.end_hosts()
 
     async def _hosts_of(self, node_id: str) -> list[Host]:
         try:
             async with asyncio.timeout(self._wait_limit):
-                hosts = await self._roots[node_id].call.hosts()
+                hosts = await self._roots[node_id].call.hosts(self.term)
         except NodeCutError as error:
             logger.warning("node %s gets no hosts: %s", node_id, error)
             self._cut.add(node_id)

@@ -64,7 +64,7 @@ from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RandomIds
 from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.placement.lease import RENEW_SECONDS
+from owlclaw_ray.placement.lease import RENEW_SECONDS, TermFence
 from owlclaw_ray.placement.node_fence import NodeCutError, NodeFence
 
 _STARTUP_SECONDS = 60.0
@@ -91,6 +91,7 @@ class RootActor(RemoteActor):
         self._plan, self._tools, self._hatchet = plan, tuple(tools), hatchet
         self._ids = RandomIds()
         self._hosts: dict[str, AgentHandle] = {}
+        self._terms = TermFence()
         self._clock = SystemClock()
         self._joining: dict[str, asyncio.Task[None]] = {}
         self._unfit: dict[str, float] = {}
@@ -124,11 +125,12 @@ class RootActor(RemoteActor):
         self._upkeep = asyncio.create_task(self._maintain())
 
     @plain
-    async def spawn_host(self) -> tuple[str, AgentHandle]:
-        """Return a new agent actor as soon as it answers.
+    async def spawn_host(self, term: int = 0) -> tuple[str, AgentHandle]:
+        """Return a new agent actor as soon as it answers. `term`: see TermFence, as everywhere here.
 
-        Raises RuntimeUnavailableError if it does not come to life, NodeCutError if this node may have none.
+        Raises RuntimeUnavailableError if it does not come to life, NodeCutError if this node may have none, SupersededError.
         """
+        self._terms.check(term)
         async with self._births:
             self._fence.check()
             host_id, actor = self._ahead.pop() if self._ahead else self._host()
@@ -145,16 +147,21 @@ class RootActor(RemoteActor):
         return host_id, actor
 
     @plain
-    async def hosts(self) -> Sequence[tuple[str, AgentHandle]]:
+    async def hosts(self, term: int = 0) -> Sequence[tuple[str, AgentHandle]]:
         """Return all agent actors that have answered once, dead ones included until somebody ends them.
 
-        Raises NodeCutError if this node may have none.
+        Raises NodeCutError if this node may have none, SupersededError.
         """
+        self._terms.check(term)
         self._fence.check()
         return tuple(self._hosts.items())
 
-    async def end_host(self, host_id: str) -> None:
-        """Kill an agent actor, even one that hears nothing any more, and give up its handle; harmless for a dead one."""
+    async def end_host(self, host_id: str, term: int = 0) -> None:
+        """Kill an agent actor, even one that hears nothing any more, and give up its handle; harmless for a dead one.
+
+        Raises SupersededError.
+        """
+        self._terms.check(term)
         actor = self._hosts.pop(host_id, None)
         if actor is not None:
             await self._end(host_id, actor)

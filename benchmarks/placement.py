@@ -84,8 +84,9 @@ class ListedHost:
         """End as a lost machine's host does."""
         self._dead.set()
 
-    async def adopt(self, agents: Sequence[AgentRef]) -> None:
+    async def adopt(self, agents: Sequence[AgentRef], term: int) -> None:
         """See Host.adopt."""
+        del term
         self._note("adopt", agents)
         self.agents.update(dict.fromkeys(agents))
 

@@ -19,7 +19,7 @@ import orjson
 from benchmarks.chaos.machines import enter_hub, why_not
 from benchmarks.chaos.report import Report, summary
 from benchmarks.chaos.session import FACTS, Plan
-from benchmarks.chaos.strikes import LEASE_SHARES, MACHINE_SHARES, NODE, SHARES, Role
+from benchmarks.chaos.strikes import LEASE_SHARES, MACHINE_SHARES, NAMED_SHARES, NODE, SHARES, Role
 from benchmarks.chaos.trial import Keep, check_again, trial
 from benchmarks.chaos.workload import USUAL, Shape
 
@@ -141,7 +141,7 @@ def _problem_with_roles(roles: Sequence[Role], options: argparse.Namespace) -> s
     """Return why these cannot be hit; empty if they can."""
     allowed = set(SHARES)
     if options.nodes > 1:
-        allowed = {*MACHINE_SHARES, Role.HEAD}
+        allowed = {*MACHINE_SHARES, *NAMED_SHARES}
     elif options.clusters > 1:
         allowed = {*SHARES, *LEASE_SHARES} - NODE - {Role.TREE, Role.RESTART, Role.STREAMS}
     names = ", ".join(role.value for role in roles if role not in allowed)

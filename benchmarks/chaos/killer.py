@@ -38,6 +38,7 @@ _NETWORKS: Mapping[Role, Sequence[str]] = {
     Role.FROM_CLUSTER: ("cluster",),
     Role.CUT_OFF: ("cluster", "database"),
     Role.DIRECTORY_FROM_DATABASE: ("database",),
+    Role.DIRECTORY_FROM_CLUSTER: ("cluster",),
     Role.HEAD: ("cluster", "database"),
 }
 _POWERLESS = frozenset({Role.MACHINE, Role.HEAD})

@@ -237,8 +237,9 @@ class Machines(Installation):
         head, *workers = self.machines
         if role is Role.HEAD:
             return head
-        if role is Role.DIRECTORY_FROM_DATABASE:
-            return next((each for each in self.machines if each.runs(_DIRECTORY)), None)
+        if role in {Role.DIRECTORY_FROM_DATABASE, Role.DIRECTORY_FROM_CLUSTER}:
+            found = next((each for each in self.machines if each.runs(_DIRECTORY)), None)
+            return None if found is head and role is Role.DIRECTORY_FROM_CLUSTER else found
         return workers[int(choice * len(workers))]
 
     def send(self, machine: Machine, number: signal.Signals) -> None:

@@ -65,6 +65,9 @@ class Role(Enum):
     """Such a machine reaches nobody for a while, and its processes go on."""
     DIRECTORY_FROM_DATABASE = "directory_from_database"
     """As FROM_DATABASE, the machine of the Directory, which may be the head."""
+    DIRECTORY_FROM_CLUSTER = "directory_from_cluster"
+    """As FROM_CLUSTER, the machine of the Directory: another one is made elsewhere, and the old one lives on. Missed on the head, without
+    which none is made."""
     HEAD = "head"
     """As MACHINE, the head, with `owlclaw up`."""
 
@@ -75,7 +78,15 @@ NODE = frozenset({Role.RAYLET, Role.GCS, Role.DASHBOARD_AGENT})
 LEASE = frozenset({Role.HANDOVER, Role.CLUSTER})
 """After these another cluster holds the lease."""
 MACHINES = frozenset(
-    {Role.MACHINE, Role.FROM_DATABASE, Role.FROM_CLUSTER, Role.CUT_OFF, Role.DIRECTORY_FROM_DATABASE, Role.HEAD}
+    {
+        Role.MACHINE,
+        Role.FROM_DATABASE,
+        Role.FROM_CLUSTER,
+        Role.CUT_OFF,
+        Role.DIRECTORY_FROM_DATABASE,
+        Role.DIRECTORY_FROM_CLUSTER,
+        Role.HEAD,
+    }
 )
 HARMLESS = HUNG | MACHINES | {Role.RESTART, Role.STREAMS, Role.HANDOVER}
 """Strikes that kill nobody."""
@@ -121,7 +132,9 @@ MACHINE_SHARES: Mapping[Role, float] = {
     Role.HUNG_PART: 3,
 }
 """The same for one cluster of several machines."""
-_WEIGHTS = {**MACHINE_SHARES, Role.HEAD: 1, **SHARES, **LEASE_SHARES}
+NAMED_SHARES: Mapping[Role, float] = {Role.HEAD: 1, Role.DIRECTORY_FROM_CLUSTER: 3}
+"""The same for what is hit on several machines only if it is named."""
+_WEIGHTS = {**MACHINE_SHARES, **NAMED_SHARES, **SHARES, **LEASE_SHARES}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """The Directory: which host holds which agent.
 
-It decides, and it may be wrong: the store's compare-and-set on (agent, epoch) keeps a single writer even with two Directories. Its map
-is a cache, rebuilt from the living hosts; agents with work that nobody holds are found by a sweep of the store, so a lost
-message loses nothing. (Prior art: Orleans' grain directory and Akka's shard coordinator, which keep the map consistent by
-consensus; here the store already is the arbiter, so the map may be loose.)
+It decides, and it may be wrong: the store's compare-and-set on (agent, epoch) keeps a single writer even with two Directories, and the
+term of its lease says which of two places agents. Its map is a cache, rebuilt from the living hosts; agents with work that nobody holds
+are found by a sweep of the store, so a lost message loses nothing. (Prior art: Orleans' grain directory and Akka's shard coordinator,
+which keep the map consistent by consensus; here the store already is the arbiter, so the map may be loose.)
 """
 
 from __future__ import annotations
@@ -58,13 +58,15 @@ class Directory:
         growth: Growth | None = None,
         drained: Mapping[str, float] | None = None,
         weight: Weights = equal_weights,
+        term: int = 0,
     ) -> None:
         """`isolation_of` says how a definition's agents are placed; None: that is not known yet, and its agents wait for the
         next sweep. `growth` asks for more machines; None: nobody does. `drained`: nodes that are drained already, with their graces.
-        `weight`: of tenants, by which they get places when agents wait.
+        `weight`: of tenants, by which they get places when agents wait. `term`: under which the lease of the store is held, if it has one.
         """
         self._pool, self._store, self._isolation_of = pool, store, isolation_of
         self._placement, self._clock, self._growth = placement, clock, growth
+        self._term = term
         self._line = PlacementQueue(placement.agents_per_actor, weight)
         self._placement_table = PlacementTable(placement.agents_per_actor, placement.memory_limit, self._line.seated)
         self._returning: set[AgentRef] = set()
@@ -92,12 +94,13 @@ class Directory:
         self._spawn_task(self._every(self._placement.heartbeat, self._beat))
         self._spawn_task(self._every(self._placement.sweep, self.sweep))
 
-    async def stop(self, grace: float) -> None:
-        """Drain every host. Nothing is placed or woken any more: what is queued waits for the next start."""
+    async def stop(self, grace: float, node_id: str = "") -> None:
+        """Drain every host, or those of that node. Nothing is placed or woken any more: what is queued waits for the next start."""
         self._closed = True
         for task in tuple(self._tasks):
             task.cancel()
-        await asyncio.gather(*(self._drain(seat.host, grace) for seat in self._placement_table))
+        seats = [seat for seat in self._placement_table if not node_id or seat.node.node_id == node_id]
+        await asyncio.gather(*(self._drain(seat.host, grace) for seat in seats))
 
     async def wake(self, agents: Sequence[AgentRef]) -> dict[AgentRef, str]:
         """Have each agent look for its runs, wherever it is or will be; return the hosts of those that have one now.
@@ -339,7 +342,7 @@ class Directory:
         """Have the host adopt the new agents and wake the old ones; adopt also those of them that it does not hold."""
         try:
             if new:
-                await seat.host.adopt(new)
+                await seat.host.adopt(new, self._term)
             unknown_agents = await seat.host.wake(old) if old else ()
             settled = [
                 agent
@@ -359,7 +362,7 @@ class Directory:
     async def _adopt_unknown(self, seat: HostEntry, agents: Sequence[AgentRef]) -> None:
         seat.coming.update(agents)
         try:
-            await seat.host.adopt(agents)
+            await seat.host.adopt(agents, self._term)
         finally:
             seat.arrived(agents)
 

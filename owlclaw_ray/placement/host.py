@@ -19,7 +19,7 @@ from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.runs.activation import FINAL_FLUSH_SECONDS, Activation
 from owlclaw_ray.runs.run_loop import RunServices
 from owlclaw_ray.store.api import QueryStore
-from owlclaw_ray.store.commands import ActivateAgent, AgentActivated, CommandFailed
+from owlclaw_ray.store.commands import ActivateAgent, AgentActivated, CommandFailed, StaleTerm
 from owlclaw_ray.store.durable_store import DurableStore
 from owlclaw_ray.store.large_payloads import LargePayloads
 
@@ -62,10 +62,11 @@ class AgentHost:
         """Runs cancelled while their agents are being adopted."""
         self._draining = False
 
-    async def adopt(self, agents: Sequence[AgentRef]) -> None:
+    async def adopt(self, agents: Sequence[AgentRef], term: int) -> None:
         """Activate these agents, whoever owned them before, each with its next run. Those already here are only woken.
 
-        One that another call is activating already is left to that call, which wakes it. Raises HostDrainedError.
+        `term`: of the Directory that wants it; the store refuses those of one that was superseded, see ActivateAgent. One that another
+        call is activating already is left to that call, which wakes it. Raises HostDrainedError.
         """
         if self._draining:
             raise HostDrainedError("it was drained")
@@ -74,7 +75,7 @@ class AgentHost:
         self.wake([agent for agent in agents if agent not in fresh])
         self._adopting.update(new)
         try:
-            await self._activate(new)
+            await self._activate(new, term)
         finally:
             self._adopting.difference_update(new)
             for agent in new:
@@ -83,13 +84,20 @@ class AgentHost:
             self._called -= called
         self.wake(tuple(called))
 
-    async def _activate(self, agents: Sequence[AgentRef]) -> None:
+    async def _activate(self, agents: Sequence[AgentRef], term: int) -> None:
         now = self._services.clock.now()
-        commands = [ActivateAgent(agent, ActivationId(self._ids.make("act")), now, claim=True) for agent in agents]
+        commands = [
+            ActivateAgent(agent, ActivationId(self._ids.make("act")), now, claim=True, term=term) for agent in agents
+        ]
         outcomes = await self._store.outcomes(commands) if commands else ()
         for agent, outcome in zip(agents, outcomes, strict=True):
             if isinstance(outcome, CommandFailed):
                 logger.error("%s cannot be activated: %s", agent, outcome.message)
+            elif isinstance(outcome, StaleTerm):
+                newer = outcome.lease.term
+                logger.warning(
+                    "%s is not activated: its Directory (term %d) was superseded (term %d)", agent, term, newer
+                )
         adopted = [
             Activation(
                 agent,

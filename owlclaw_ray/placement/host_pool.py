@@ -27,7 +27,7 @@ class Host(Protocol):
         """The machine that it lives on."""
         ...
 
-    async def adopt(self, agents: Sequence[AgentRef]) -> None:
+    async def adopt(self, agents: Sequence[AgentRef], term: int) -> None:
         """See AgentHost.adopt; HostGoneError also when the host was drained."""
         ...
 

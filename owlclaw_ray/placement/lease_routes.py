@@ -1,4 +1,4 @@
-"""The ways by which the lease of a store is renewed: any Keeper of the cluster may, for the lease is the cluster's."""
+"""The ways by which the lease of a store is renewed: any Keeper of the cluster may, for the Directory that holds it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PATIENCE_SECONDS = 0.75
 class LeaseRoutes:
     """A CommandStore for a LeaseHolder: HoldLease goes by one more way each time that those before have not answered.
 
-    It may thus be carried out several times, and late: that renews the lease of the cluster, or makes others wait for it for a moment. To
-    give it back late would take it from who has it again: everything else goes by the own way alone.
+    It may thus be carried out several times, and late: that renews the lease of the Directory that still has it, and takes it from nobody
+    who superseded that one. To give it back late would take it from who has it again: everything else goes by the own way alone.
     """
 
     def __init__(self, own: CommandStore, others: Callable[[], Sequence[CommandStore]], clock: Clock) -> None:

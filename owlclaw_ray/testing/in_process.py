@@ -274,10 +274,10 @@ class LocalHost:
         """See Host.node_id."""
         return _HERE
 
-    async def adopt(self, agents: Sequence[AgentRef]) -> None:
+    async def adopt(self, agents: Sequence[AgentRef], term: int) -> None:
         """See Host.adopt."""
         try:
-            await self._reach(lambda host: host.adopt(agents))
+            await self._reach(lambda host: host.adopt(agents, term))
         except HostDrainedError as error:
             raise HostGoneError(f"{self._host_id}: {error}") from error
 

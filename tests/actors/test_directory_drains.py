@@ -21,6 +21,8 @@ from tests.definitions.writing import write_definition
 from tests.placement.test_directory import SteeredPool
 
 AGENT = AgentRef.parse("watch:1")
+A_LATE_TERM = 1_000
+"""Later than any that comes to be in a test."""
 
 
 @pytest.fixture
@@ -84,8 +86,14 @@ async def seated(directory, agent=AGENT):
 
 async def lease_of(store, cluster):
     """Ask for the lease as another cluster does."""
-    [outcome] = await store.apply([HoldLease(cluster, None)])
+    [outcome] = await store.apply([HoldLease(cluster, f"dir-{cluster}", A_LATE_TERM)])
     return outcome
+
+
+async def take_over(store, cluster):
+    """Take the lease from whoever has it, as if it had stood still."""
+    seen = (await lease_of(store, "nobody")).lease
+    await store.apply([HoldLease(cluster, f"dir-{cluster}", A_LATE_TERM, seen)])
 
 
 async def test_a_drained_node_stays_empty_when_the_directory_is_another_and_is_used_again_when_taken_back(
@@ -178,17 +186,17 @@ async def test_a_host_that_hears_nothing_is_killed_when_the_lease_is_lost_and_ag
     host = await busy_host(actor, pool)
     host.frozen = True
 
-    await store.apply([ReleaseLease("east"), HoldLease("west", None)])
+    await take_over(store, "west")
     await until(lambda: host.host_id not in pool.hosts)
     assert not await actor.active()
 
-    await store.apply([ReleaseLease("west")])
+    await store.apply([ReleaseLease("west", "dir-west")])
     await until(actor.active)
     await until(lambda: seated(actor))
 
 
 async def test_a_standby_makes_no_host_ahead_on_a_drained_node(directory, pool, store):
-    await store.apply([HoldLease("west", None)])
+    await lease_of(store, "west")
     await DrainedNodes(store, "west", "far", ManualClock(), present=lambda: ()).drain(["two"])
 
     await directory()
@@ -225,7 +233,7 @@ async def test_when_all_nodes_are_drained_the_lease_is_given_back_after_the_last
 
 async def _is_free(store):
     """Return whether another cluster gets the lease; it gives it back at once."""
-    other = LeaseHolder(store, "west", ManualClock(), began=_nothing, ended=_nothing)
+    other = LeaseHolder(store, "west", "dir-other", ManualClock(), began=_nothing, ended=_nothing, superseded=_nothing)
     await other.tick()
     held = other.held
     await other.release()

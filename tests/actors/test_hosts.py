@@ -7,6 +7,7 @@ import pytest
 from actors.hosts import RootedPool
 from actors.nodes import Node, node_of
 from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.placement.lease import SupersededError
 from owlclaw_ray.placement.node_fence import NodeCutError
 
 NODES = ("one", "two")
@@ -17,13 +18,21 @@ class Root:
 
     def __init__(self, node_id):
         self.call, self.node_id, self.trouble = self, node_id, None
+        self.terms = []
 
-    async def hosts(self):
+    async def end_host(self, host_id, term):
+        self.terms.append(("end", term))
+        if self.trouble is not None:
+            raise self.trouble
+
+    async def hosts(self, term):
+        self.terms.append(("hosts", term))
         if self.trouble is not None:
             raise self.trouble
         return ((f"host of {self.node_id}", None),)
 
-    async def spawn_host(self):
+    async def spawn_host(self, term):
+        self.terms.append(("spawn", term))
         if self.trouble is not None:
             raise self.trouble
         return f"new host of {self.node_id}", None
@@ -94,3 +103,23 @@ async def test_a_node_that_offers_no_cpus_counts_as_one_and_is_told_apart(monkey
 
     assert pool.nodes == {"one": 1.0, "two": 4.0}
     assert pool.bare == {"one"}
+
+
+async def test_roots_are_told_the_term_of_the_directory_whose_orders_they_get(pool, roots):
+    pool.term = 7
+    del roots["one"].terms[:]
+
+    [host, _] = await pool.living()
+    await pool.spawn("one")
+    await pool.kill(host)
+
+    assert roots["one"].terms == [("hosts", 7), ("spawn", 7), ("end", 7)]
+
+
+async def test_a_root_that_refuses_the_order_of_a_superseded_directory_keeps_its_host(pool, roots):
+    [host, _] = await pool.living()
+    roots["one"].trouble = SupersededError("term 1")
+
+    await pool.kill(host)
+
+    assert await names(pool) == {"host of two"}

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from actors.plan import ToolSlots
 from actors.root import RootActor
 from owlclaw_ray.configuration.own_variables import STORE_URL_VARIABLE, TOKEN_VARIABLE
-from owlclaw_ray.placement.lease import GIVE_UP_SECONDS
+from owlclaw_ray.placement.lease import GIVE_UP_SECONDS, SupersededError
 from owlclaw_ray.placement.node_fence import NodeCutError
 from owlclaw_ray.settings import load_settings
 from owlclaw_ray.testing.clock import ManualClock
@@ -159,3 +159,26 @@ async def test_a_host_that_comes_to_life_when_its_node_was_cut_meanwhile_is_ende
         await root.spawn_host()
 
     assert not root._liveness.living
+
+
+async def test_an_order_of_a_superseded_directory_that_a_cut_line_held_up_is_not_carried_out(root):
+    await root._clock.advance(1)
+    host_id, _ = await root.spawn_host(1)
+    await root.hosts(2)  # its successor has come
+
+    for order in (partial(root.end_host, host_id), root.hosts, root.spawn_host):
+        with pytest.raises(SupersededError, match="term 1 was superseded: one of term 2"):
+            await order(1)
+
+    assert root._liveness.living == {host_id}
+    await root.end_host(host_id, 2)
+    assert not root._liveness.living
+
+
+async def test_who_holds_no_lease_asks_a_root_as_ever(root):
+    await root._clock.advance(1)
+    await root.hosts(2)
+
+    host_id, _ = await root.spawn_host()
+
+    assert [known for known, _ in await root.hosts()] == [host_id]

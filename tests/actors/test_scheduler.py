@@ -15,6 +15,7 @@ from owlclaw_ray.domain.artifact import TEXT, Artifact
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.runs.expiry import RunExpiry
+from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
 from owlclaw_ray.store.commands import Swept
 from owlclaw_ray.store.old_runs import ClocksOfSweep, SweepClocks
 from owlclaw_ray.store.queries import NextDueTime
@@ -23,6 +24,7 @@ from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.webhooks.expiry import WebhookExpiry
 from owlclaw_ray.webhooks.outbox import CallbackOptions
 from tests.actors.plans import plan_in
+from tests.actors.steered import SteeredActors
 
 AGENT = AgentRef.parse("watch")
 OLD, NEW = (Artifact(ArtifactId(f"art_{number:026x}"), TEXT, b"long") for number in (1, 2))
@@ -119,3 +121,38 @@ async def test_a_node_that_lacks_the_key_of_callbacks_fires_schedules_all_the_sa
     await actor.stop()
     assert f"node {socket.gethostname()} sends no callbacks" in caplog.text
     assert "OUT" in caplog.text
+
+
+async def test_the_scheduler_beside_a_superseded_directory_rests_and_does_so_when_that_is_gone(scheduler, monkeypatch):
+    directory, made = SteeredActors(), []
+    says = {"active": True}
+    directory.answer = lambda _part, method: says[method]
+    monkeypatch.setattr("actors.scheduler.NamedActor", directory.named_actor)
+    monkeypatch.setattr("actors.scheduler.cluster_name", lambda _: "east")
+    monkeypatch.setattr("actors.scheduler.RENEW_SECONDS", 0.001)
+
+    async def tick(self):
+        made.append("heartbeats")
+
+    monkeypatch.setattr("actors.scheduler._MINUTE", 0.001)
+    monkeypatch.setattr(HeartbeatScheduler, "tick", tick)
+    actor = scheduler(0.0, store_url="postgresql://x")
+    while not made:
+        await asyncio.sleep(0.001)
+
+    says["active"] = False
+    await looks(directory, 3)
+    made.clear()
+    await looks(directory, 3)
+    directory.dead.add(("directory", ""))
+    await looks(directory, 3)
+
+    assert made == []
+    await actor.stop()
+
+
+async def looks(directory, number):
+    """Return when the Directory was asked so often again."""
+    before = len(directory.asked)
+    while len(directory.asked) < before + number:
+        await asyncio.sleep(0.001)

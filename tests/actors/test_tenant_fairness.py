@@ -92,8 +92,8 @@ class BusyHost(SteeredHost):
         super().__init__(host_id, node_id)
         self._door, self._ends = door, {}
 
-    async def adopt(self, agents):
-        await super().adopt(agents)
+    async def adopt(self, agents, term):
+        await super().adopt(agents, term)
         for agent in agents:
             self._ends[agent] = asyncio.create_task(self._run(agent))
 

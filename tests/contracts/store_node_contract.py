@@ -89,7 +89,7 @@ class NodeContract:
         self, store: Store
     ) -> None:
         await one(store, JoinNode("theirs", "west", "machine"))
-        await store.apply([HoldLease("west", None), MarkNode("theirs", NodeState.LOST)])
+        await store.apply([HoldLease("west", "dir-west", 1), MarkNode("theirs", NodeState.LOST)])
 
         await one(store, JOIN)
 

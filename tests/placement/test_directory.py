@@ -31,11 +31,12 @@ class SteeredHost:
         self.memory = 0.1
         self.idle = {}
         self.woken = []
-        self.frozen = self.drained = False
+        self.frozen = self.drained = self.told_to_drain = False
         self.run_ends = asyncio.Event()
         self.run_ends.set()
         self.handing_over = 0
         self.graces = []
+        self.terms = set()
         self.adopts = asyncio.Event()
         self.adopts.set()
         self.answers_at_once = ()
@@ -52,8 +53,9 @@ class SteeredHost:
             await self.dead.wait()
             raise HostGoneError(self.host_id)
 
-    async def adopt(self, agents):
+    async def adopt(self, agents, term):
         await self._reached()
+        self.terms.add(term)
         if set(agents) <= set(self.answers_at_once):
             return
         await self.adopts.wait()
@@ -105,6 +107,7 @@ class SteeredHost:
         await self.dead.wait()
 
     async def drain(self, grace):
+        self.told_to_drain = True
         await self._reached()
 
 

@@ -280,7 +280,7 @@ async def test_a_host_that_drains_adopts_nobody_and_says_so(world, node):
     await host.drain(0)
 
     with pytest.raises(HostGoneError, match="drained"):
-        await host.adopt([SOLO])
+        await host.adopt([SOLO], 0)
 
     assert not await host.hosted()
     assert await world.nodes[0].gate.read(AgentByRef(SOLO)) is None

@@ -64,7 +64,7 @@ def lease(routes, clock, told):
     async def note():
         told.append(clock.monotonic())
 
-    return LeaseHolder(routes, "east", clock, began=note, ended=note)
+    return LeaseHolder(routes, "east", "dir-east", clock, began=note, ended=note, superseded=note)
 
 
 async def passing(clock, lease, seconds):
@@ -106,7 +106,7 @@ async def test_the_agents_of_a_cluster_stay_while_keepers_hang_and_another_answe
 async def test_a_keeper_that_cannot_reach_the_store_is_not_waited_for(clock, routes, own, others):
     own.cut = True
 
-    assert await routes.apply([HoldLease("east")]) == [LeaseHeld(ClusterLease("east", 1, 1))]
+    assert await routes.apply([HoldLease("east", "dir-east", 1)]) == [LeaseHeld(ClusterLease("east", 1, 1))]
     assert clock.monotonic() == 0.0
     assert [len(each.asked) for each in others] == [1, 0]
 
@@ -126,5 +126,5 @@ async def test_the_lease_is_given_back_by_the_own_keeper_alone(routes, own, othe
     own.cut = True
 
     with pytest.raises(StoreUnavailableError):
-        await routes.apply([ReleaseLease("east")])
+        await routes.apply([ReleaseLease("east", "dir-east")])
     assert not any(each.asked for each in others)

@@ -53,6 +53,7 @@ from owlclaw_ray.store.commands.lease import (
     LeaseHeld,
     LeaseReleased,
     ReleaseLease,
+    StaleTerm,
 )
 from owlclaw_ray.store.commands.ledger import (
     AppendLedger,
@@ -228,6 +229,7 @@ Outcome: TypeAlias = (
     | LeaseHeld
     | LeaseElsewhere
     | LeaseReleased
+    | StaleTerm
     | NodeHeld
     | NodeExcluded
     | NodeLost
@@ -417,6 +419,7 @@ __all__ = [
     "SecretsChanged",
     "SettleBudget",
     "StaleEpoch",
+    "StaleTerm",
     "SubmitRun",
     "Swept",
     "TaskChanged",

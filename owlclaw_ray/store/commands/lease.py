@@ -1,4 +1,4 @@
-"""Commands about the lease of a store: which of the clusters that share it runs its agents."""
+"""Commands about the lease of a store: which of the clusters that share it runs its agents, and which Directory of that cluster."""
 
 from __future__ import annotations
 
@@ -14,24 +14,33 @@ class ClusterLease(Struct, frozen=True):
     cluster: str = ""
     """Who holds it; empty for nobody."""
     generation: int = 0
-    """How often it has changed hands."""
+    """How often it has changed hands between clusters."""
     beats: int = 0
     """How often its holder has renewed it."""
+    directory: str = ""
+    """The id of the Directory's process that holds it for the cluster."""
+    term: int = 0
+    """Goes up whenever another Directory's process takes the lease, of the same cluster or of another one; never down."""
 
 
 class HoldLease(Struct, frozen=True):
-    """Take the lease, or renew it. Outcome: LeaseHeld or LeaseElsewhere.
+    """Take the lease, or renew it. Outcome: LeaseHeld, LeaseElsewhere or StaleTerm.
 
-    Granted to its holder, to anyone if nobody holds it, and to those who have `seen` it as it still is: they have watched it stand
-    still for as long as a lease lasts. So no two clocks are compared.
+    Renewed for the Directory that holds it. Of another cluster it is taken only by those who have `seen` it as it still is: they have
+    watched it stand still for as long as a lease lasts. So no two clocks are compared. From nobody, from such a cluster, and from another
+    Directory of the same cluster it is taken at once, if `term` is later than the lease's. A Directory names one term, the one after the
+    lease that it found: who was superseded is refused, however late the command arrives. Under term 0 nothing is ever taken: it asks for
+    the lease as it is.
     """
 
     cluster: str
+    directory: str
+    term: int
     seen: ClusterLease | None = None
 
 
 class LeaseHeld(Struct, frozen=True):
-    """The cluster holds the lease."""
+    """The Directory holds the lease for its cluster."""
 
     lease: ClusterLease
 
@@ -42,11 +51,18 @@ class LeaseElsewhere(Struct, frozen=True):
     lease: ClusterLease
 
 
+class StaleTerm(Struct, frozen=True):
+    """The term has passed: another Directory has the lease, or has had it, under this one or a later one."""
+
+    lease: ClusterLease
+
+
 class ReleaseLease(Struct, frozen=True):
-    """Give the lease back, for the next who asks. Outcome: LeaseReleased, also if the cluster does not hold it."""
+    """Give the lease back, for the next who asks. Outcome: LeaseReleased, also if this Directory does not hold it."""
 
     cluster: str
+    directory: str
 
 
 class LeaseReleased(Struct, frozen=True):
-    """The cluster does not hold the lease."""
+    """The Directory does not hold the lease."""

@@ -70,7 +70,8 @@ class SubmitRun(Struct, frozen=True):
 
 
 class ActivateAgent(Struct, frozen=True):
-    """Take ownership of an agent: its epoch grows by one, whoever had it before is stale. Outcome: AgentActivated or OnStandby.
+    """Take ownership of an agent: its epoch grows by one, whoever had it before is stale. Outcome: AgentActivated, OnStandby, or
+    StaleTerm if the Directory that wants it was superseded.
 
     Registers the agent when it is new. With the same activation_id twice the epoch grows once. With `claim` the agent's next
     run is taken too, as ClaimRun does.
@@ -80,6 +81,8 @@ class ActivateAgent(Struct, frozen=True):
     activation_id: ActivationId
     at: datetime
     claim: bool = False
+    term: int = 0
+    """Under which the Directory that wants it holds the lease, see HoldLease; 0 where there is none."""
 
 
 class ClaimRun(Struct, frozen=True):

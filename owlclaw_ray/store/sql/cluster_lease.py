@@ -1,10 +1,18 @@
-"""What clusters do with the lease of their store, on the working set."""
+"""What the Directories of clusters do with the lease of their store, on the working set."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from owlclaw_ray.store.commands import ClusterLease, HoldLease, LeaseElsewhere, LeaseHeld, LeaseReleased, ReleaseLease
+from owlclaw_ray.store.commands import (
+    ClusterLease,
+    HoldLease,
+    LeaseElsewhere,
+    LeaseHeld,
+    LeaseReleased,
+    ReleaseLease,
+    StaleTerm,
+)
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.working_set import WorkingSet
@@ -15,22 +23,26 @@ def _need_lease(needs: RowNeeds, _command: HoldLease | ReleaseLease) -> None:
 
 
 @applies(HoldLease, needs=_need_lease)
-def hold(store: WorkingSet, command: HoldLease) -> LeaseHeld | LeaseElsewhere:
-    """Grant the lease, or say who holds it."""
-    lease = store.lease
-    if lease.cluster == command.cluster:
+def hold(store: WorkingSet, command: HoldLease) -> LeaseHeld | LeaseElsewhere | StaleTerm:
+    """Grant the lease, or say who holds it. What an older version wrote has the Directory and the term of before: the cluster decides."""
+    lease, own = store.lease, store.lease.cluster == command.cluster
+    if own and lease.directory == command.directory:
         lease = replace(lease, beats=lease.beats + 1)
-    elif not lease.cluster or lease == command.seen:
-        lease = ClusterLease(command.cluster, lease.generation + 1)
-    else:
+    elif lease.cluster and not own and lease != command.seen:
         return LeaseElsewhere(lease)
+    elif command.term <= lease.term:
+        return StaleTerm(lease)
+    elif own:
+        lease = replace(lease, beats=lease.beats + 1, directory=command.directory, term=command.term)
+    else:
+        lease = ClusterLease(command.cluster, lease.generation + 1, 0, command.directory, command.term)
     store.changed_lease(lease)
     return LeaseHeld(lease)
 
 
 @applies(ReleaseLease, needs=_need_lease)
 def release(store: WorkingSet, command: ReleaseLease) -> LeaseReleased:
-    """Take the lease from its holder."""
-    if store.lease.cluster == command.cluster:
-        store.changed_lease(replace(store.lease, cluster=""))
+    """Take the lease from its holder. Its term stays: what the holder sent before is refused from now on."""
+    if (store.lease.cluster, store.lease.directory) == (command.cluster, command.directory):
+        store.changed_lease(replace(store.lease, cluster="", directory=""))
     return LeaseReleased()

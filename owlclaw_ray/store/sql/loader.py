@@ -198,7 +198,7 @@ class Loader:
             .order_by(budgets.c.account)
         )
         reserved = select(*budget_reservations.c)
-        self._lease = select(cluster_lease.c.cluster, cluster_lease.c.generation, cluster_lease.c.beats)
+        self._lease = select(*(cluster_lease.c[name] for name in ClusterLease.__struct_fields__))
         self._locked_lease = dialect.locking(self._lease)
         self._oldest_schema = select(schema_compatibility.c.oldest)
         nodes = select(*NODES.columns).where(among(cluster_nodes.c.node_id, "ids")).order_by(cluster_nodes.c.node_id)

@@ -58,6 +58,8 @@ def activate(store: WorkingSet, command: ActivateAgent) -> Answer:
     """Give the agent to this activation, under the next epoch unless it has it already, and with it a run if asked."""
     if store.on_standby:
         return OnStandby()
+    if stale := store.stale_term(command.term):
+        return stale
     agent = store.agents[agent_key(command.agent)]
     refused = no_room_for(store, agent.agent)
     if refused is not None:

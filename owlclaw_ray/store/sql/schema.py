@@ -377,6 +377,8 @@ cluster_lease = Table(
     Column("cluster", Text, nullable=False),
     Column("generation", BigInteger, nullable=False),
     Column("beats", BigInteger, nullable=False),
+    Column("directory", Text, nullable=False, server_default=""),
+    Column("term", BigInteger, nullable=False, server_default="0"),
 )
 """Who runs the agents of this database, in one row."""
 

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Any, TypeAlias
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from owlclaw_ray.domain.access_key import AccessKey
 from owlclaw_ray.domain.approval import Approval, ApprovalStatus
@@ -31,7 +31,7 @@ from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.ids import RunId, TenantId
-from owlclaw_ray.store.commands import ClusterLease, ClusterNode, NodeState
+from owlclaw_ray.store.commands import ClusterLease, ClusterNode, NodeState, StaleTerm
 from owlclaw_ray.store.queries import LedgerChain
 from owlclaw_ray.store.sql.codec import (
     agent_key,
@@ -382,6 +382,11 @@ class WorkingSet(Struct):
         node = self.nodes.get(self.node_id)
         return node is not None and node.generation == self.generation and node.state is NodeState.ACTIVE
 
+    def stale_term(self, term: int) -> StaleTerm | None:
+        """Return what a Directory is told that does not hold the lease under this term any more; 0 is that of one that has no lease."""
+        stale = bool(self.cluster) and term and term != self.lease.term
+        return StaleTerm(self.lease) if stale else None
+
     def changed_node(self, node: ClusterNode) -> None:
         """Note that the row of a node is to be written."""
         self.nodes[node.node_id] = node
@@ -408,7 +413,7 @@ class WorkingSet(Struct):
     def changed_lease(self, lease: ClusterLease) -> None:
         """Note that the lease is to be written."""
         self.lease = lease
-        self.changes[RowChange.LEASE][LEASE_ROW] = (lease.cluster, lease.generation, lease.beats, LEASE_ROW)
+        self.changes[RowChange.LEASE][LEASE_ROW] = (*astuple(lease), LEASE_ROW)
 
     def add_run(self, run: RunRow) -> None:
         """Put a new run into its agent's queue."""

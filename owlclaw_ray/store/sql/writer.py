@@ -28,6 +28,7 @@ from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.webhook import MAX_FAILURES
 from owlclaw_ray.ledger.chain import ChainHead, canonical_data, next_hash
 from owlclaw_ray.ledger.redaction import TenantRedactors
+from owlclaw_ray.store.commands import ClusterLease
 from owlclaw_ray.store.sql.codec import agent_key, to_micros
 from owlclaw_ray.store.sql.dialects import Dialect
 from owlclaw_ray.store.sql.row_codecs import (
@@ -279,7 +280,7 @@ class Writer:
             cluster_nodes.c.cluster.not_in(select(cluster_lease.c.cluster)),
         )
         self._before_ledger: tuple[_Step, ...] = (
-            (RowChange.LEASE, updating(cluster_lease, ("cluster", "generation", "beats"), "id"), None),
+            (RowChange.LEASE, updating(cluster_lease, ClusterLease.__struct_fields__, "id"), None),
             (RowChange.ACCESS_KEY, replacing(access_keys, KEYS.names), KEYS.row),
             (RowChange.REMOVED_NODE, removing(cluster_nodes.c.node_id), None),
             (RowChange.NODE, replacing(cluster_nodes, NODES.names), NODES.row),

@@ -68,7 +68,12 @@ def back_to(connection, revision):
     connection.execute(text("ALTER TABLE approvals DROP COLUMN allowed_by"))
     for index in ("runs_over", "runs_over_by_agent", "runs_over_by_definition", "runs_by_definition", "blobs_by_use"):
         connection.execute(text(f"DROP INDEX {index}"))
-    columns = {"runs": ("kind", "definition"), "blobs": ("used_at",), "schedules": ("forgotten_until", "found_over_at")}
+    columns = {
+        "runs": ("kind", "definition"),
+        "blobs": ("used_at",),
+        "schedules": ("forgotten_until", "found_over_at"),
+        "cluster_lease": ("directory", "term"),
+    }
     for table, added in columns.items():
         for column in added:
             connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column}"))
@@ -90,6 +95,23 @@ async def join_as_older_version(store, join=JOIN):
         )
 
     await store._database.write(insert)
+
+
+async def hold_as_older_version(store, cluster):
+    """Renew the lease, or take it from whoever has it, as a version does that knows of no Directories."""
+
+    def hold(connection):
+        connection.execute(
+            text(
+                "INSERT INTO cluster_lease (id, cluster, generation, beats) VALUES (1, '', 0, 0) ON CONFLICT DO NOTHING"
+            )
+        )
+        held = "UPDATE cluster_lease SET beats = beats + 1 WHERE cluster = :cluster"
+        taken = "UPDATE cluster_lease SET cluster = :cluster, generation = generation + 1, beats = 0"
+        for statement in (taken + " WHERE cluster <> :cluster", held):
+            connection.execute(text(statement), {"cluster": cluster})
+
+    await store._database.write(hold)
 
 
 async def start(url, clock, renew=None):
@@ -122,12 +144,12 @@ async def test_a_version_does_not_migrate_beside_a_node_of_a_version_that_it_wou
 
 async def test_a_version_does_not_migrate_beside_the_holder_of_the_lease_that_it_would_exclude(url, old):
     """It may be of a version whose nodes have no rows, and which does not name its schema."""
-    await one(old, HoldLease("east"))
+    await hold_as_older_version(old, "east")
 
     with pytest.raises(
         ConfigurationError, match=r"east \(a version that does not name its schema; it runs the agents\)"
     ):
-        await start(url, ManualClock(), lambda: one(old, HoldLease("east")))
+        await start(url, ManualClock(), lambda: hold_as_older_version(old, "east"))
 
     assert await old._database.read(revision_of) == OLD
 
@@ -149,20 +171,20 @@ async def test_a_cluster_that_begins_while_the_other_is_watched_is_not_excluded_
 
 async def test_a_cluster_whose_rows_stand_still_is_gone_and_its_lease_is_free(url, old):
     await join_as_older_version(old)
-    await one(old, HoldLease("east"))
+    await hold_as_older_version(old, "east")
     clock = ManualClock()
 
     new = await start(url, clock)
 
     assert clock.monotonic() >= EXPIRE_SECONDS
     assert await new._database.read(revision_of) == HEAD
-    assert isinstance(await one(new, HoldLease("west")), LeaseHeld)
+    assert isinstance(await one(new, HoldLease("west", "dir-west", 1)), LeaseHeld)
     await new.close()
 
 
 async def test_a_cluster_within_the_window_is_no_reason_to_wait(url, old, monkeypatch):
     await join_as_older_version(old)
-    await one(old, HoldLease("east"))
+    await hold_as_older_version(old, "east")
     monkeypatch.setattr(migrator, "OLDEST", OLD)
     clock = ManualClock()
 
