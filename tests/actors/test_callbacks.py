@@ -15,10 +15,11 @@ from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.callback import Callback, CallbackRules, CallbackStatus, callback_id_of
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.ids import RunId
+from owlclaw_ray.ids import DEFAULT_TENANT, RunId
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.store.commands import CallbackStored
 from owlclaw_ray.store.queries import DueCallbacks, RunById
+from owlclaw_ray.webhooks.callback_secrets import tenant_secrets
 from owlclaw_ray.webhooks.outbox import CallbackOptions
 from tests.actors.test_scheduler import AGENT, NothingDue, scheduler
 from tests.webhooks.receiver import receiving
@@ -84,4 +85,9 @@ async def test_it_tells_of_runs_ends_signed_with_the_secret_of_its_environment(p
 
     (received,) = receiver.received
     now = datetime.fromtimestamp(int(received.headers["webhook-timestamp"]), UTC)
-    assert verify_callback(received.headers, received.body, [KEY], now)["data"]["final_text"] == "好"
+    assert (
+        verify_callback(received.headers, received.body, tenant_secrets([KEY], DEFAULT_TENANT), now)["data"][
+            "final_text"
+        ]
+        == "好"
+    )
