@@ -313,7 +313,7 @@ def ray_runtime(plan: RuntimePlan, *, keys_required: bool = False) -> Runtime:
         mark_nodes=NodeMarker(plan.namespace),
         sources=_sources(plan),
         callbacks=plan.defaults.callbacks,
-        callback_secrets=_callback_secrets(plan),
+        callback_secrets=callback_secrets(plan),
         noted_heads=ChainHeadFolder(plan.data_dir).load,
         keep_score=_keep_score(plan),
         secrets=KeeperSecrets(plan.namespace),
@@ -343,7 +343,7 @@ def _sources(plan: RuntimePlan) -> Sequence[WebhookSource]:
     return sources
 
 
-def _callback_secrets(plan: RuntimePlan) -> Sequence[str] | None:
+def callback_secrets(plan: RuntimePlan) -> Sequence[str] | None:
     """Return the secrets that sign callbacks; None if this node lacks one of them."""
     if plan.callbacks is None:
         return ()

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
+from actors.runtime import callback_secrets
 from actors.scheduler import SchedulerActor
 from owlclaw_ray.client import verify_callback
 from owlclaw_ray.definitions.defaults import Defaults
@@ -91,3 +92,12 @@ async def test_it_tells_of_runs_ends_signed_with_the_secret_of_its_environment(p
         ]
         == "好"
     )
+
+
+def test_a_node_that_lacks_the_variable_shows_no_secrets_and_says_why(plan, monkeypatch, caplog):
+    monkeypatch.delenv("KEY_OF_THE_TEST", raising=False)
+    assert callback_secrets(plan) is None
+    assert "shows no secrets of callbacks: webhooks.callbacks: the variable KEY_OF_THE_TEST is not set" in caplog.text
+
+    monkeypatch.setenv("KEY_OF_THE_TEST", KEY)
+    assert (callback_secrets(plan), callback_secrets(replace(plan, callbacks=None))) == ((KEY,), ())

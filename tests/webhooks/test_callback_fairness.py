@@ -42,6 +42,9 @@ class Backlog:
             )
             self._lines.setdefault((tenant, host), deque()).append(made)
 
+    def clear(self):
+        self._lines = {each: deque() for each in self._lines}
+
     async def read(self, query):
         match query:
             case DueCallbacks():
@@ -195,3 +198,16 @@ async def test_what_is_not_taken_gives_its_place_back(open_post, monkeypatch):
         await post.sending.tick()
 
     assert await post.sending.tick() == 4
+
+
+async def test_what_waits_here_and_was_taken_by_somebody_else_is_not_sent_again(open_post):
+    post = open_post()
+    for host in range(10):
+        post.backlog.add(GREEDY, f"host-{host}.example", 4)
+    assert await post.sending.tick() == 24
+
+    post.backlog.clear()
+    await post.clock.advance(TIMEOUT)
+    assert await post.sending.tick() == 0
+    post.backlog.add(MODEST, "live.example", 1)
+    assert await post.sending.tick() == 1
