@@ -20,7 +20,7 @@ from actors.memory_link import MemoryLink
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, SCHEDULER, AgentHandle, NamedActor, calls, in_time
 from owlclaw_ray.configuration.access import filled_sign_in
-from owlclaw_ray.configuration.webhooks import filled_sources
+from owlclaw_ray.configuration.webhooks import filled_keys, filled_sources
 from owlclaw_ray.definitions.api import plain_name
 from owlclaw_ray.definitions.folder import DefinitionFolder
 from owlclaw_ray.definitions.skills.host_facts import Machine
@@ -31,7 +31,7 @@ from owlclaw_ray.domain.quota import uncounted_quotas
 from owlclaw_ray.domain.score import Score
 from owlclaw_ray.domain.tracing import Destination
 from owlclaw_ray.domain.webhook import WebhookSource
-from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
+from owlclaw_ray.errors import ConfigurationError, OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, RandomIds, RunId, TenantId
 from owlclaw_ray.kernel.batcher import Batcher
 from owlclaw_ray.kernel.clock import Clock
@@ -313,6 +313,7 @@ def ray_runtime(plan: RuntimePlan, *, keys_required: bool = False) -> Runtime:
         mark_nodes=NodeMarker(plan.namespace),
         sources=_sources(plan),
         callbacks=plan.defaults.callbacks,
+        callback_secrets=callback_secrets(plan),
         noted_heads=ChainHeadFolder(plan.data_dir).load,
         keep_score=_keep_score(plan),
         secrets=KeeperSecrets(plan.namespace),
@@ -340,3 +341,14 @@ def _sources(plan: RuntimePlan) -> Sequence[WebhookSource]:
     for problem in problems:
         logger.error("node %s answers webhooks with 503: %s", socket.gethostname(), problem)
     return sources
+
+
+def callback_secrets(plan: RuntimePlan) -> Sequence[str] | None:
+    """Return the secrets that sign callbacks; None if this node lacks one of them."""
+    if plan.callbacks is None:
+        return ()
+    try:
+        return filled_keys(plan.callbacks.secrets, os.environ)  # noqa: TID251 - the secrets that the configuration names
+    except ConfigurationError as error:
+        logger.error("node %s shows no secrets of callbacks: %s", socket.gethostname(), error)  # noqa: TRY400 - a sentence
+        return None

@@ -28,6 +28,7 @@ from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import DIRECTORY, NamedActor
 from actors.remote_actor import RemoteActor
 from actors.secrets import Entrusted, entrusted, shown, take_over
+from owlclaw_ray.access.tenant_terms import TenantTerms
 from owlclaw_ray.configuration.webhooks import filled_keys
 from owlclaw_ray.definitions.folder import DefinitionFolder
 from owlclaw_ray.domain.agent import AgentRef
@@ -39,6 +40,7 @@ from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.placement.lease import RENEW_SECONDS
 from owlclaw_ray.policy.approval_expiry import ApprovalExpiry
+from owlclaw_ray.runs.callback_rules import TenantCallbackRules
 from owlclaw_ray.runs.expiry import RunExpiry
 from owlclaw_ray.runs.family import Family
 from owlclaw_ray.runtime.tenant_places import ArtifactPlace
@@ -211,12 +213,13 @@ def _callbacks(
     except ConfigurationError as error:
         logger.error("node %s sends no callbacks, they wait: %s", socket.gethostname(), error)  # noqa: TRY400 - a sentence
         return None
-    sender = HttpCallbackSender(plan.defaults.callbacks or CallbackRules(), options.seconds)
     return CallbackDelivery(
         replace(options, secrets=secrets),
         store=store,
-        sender=sender,
+        sender=HttpCallbackSender(options.seconds),
         clock=clock,
         ids=RandomIds(),
+        rules=TenantCallbackRules(plan.defaults.callbacks or CallbackRules(), store),
+        weight=TenantTerms(store, clock).weight,
         jitter=random.random,
     )

@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 from owlclaw_ray.domain.access_key import DEFAULT_DAYS as DEFAULT_KEY_DAYS
 from owlclaw_ray.domain.access_key import MAX_DAYS as MAX_KEY_DAYS
 from owlclaw_ray.domain.agent import AGENT_ID
-from owlclaw_ray.domain.callback import MAX_URL
+from owlclaw_ray.domain.callback import MAX_NETWORKS, MAX_URL
 from owlclaw_ray.domain.principal import ALL, MAX_NAME, PATTERN, ROLES, SCOPES, TENANT_ID
 from owlclaw_ray.domain.quota import MAX_QUOTA
 from owlclaw_ray.domain.retention import MAX_DAYS
@@ -884,6 +884,15 @@ class Callbacks(TypedDict):
     callbacks: list[Callback]
 
 
+class CallbackSecrets(TypedDict):
+    """What signs the callbacks of a tenant, as Standard Webhooks writes it: the present secret, then, while the runtime changes over, the
+    one before it. Each signs every callback.
+    """
+
+    tenant: str
+    secrets: list[str]
+
+
 class ScoreRequest(TypedDict):
     """What somebody thinks of a run: `name`, `value` (how much, whether, or which of several), and a `comment`."""
 
@@ -1075,6 +1084,7 @@ class TenantDeletion(TypedDict):
 class Tenant(TypedDict):
     """Who shares the runtime. `weight`: its share of what is scarce, beside the weights of the others. `deletion`: null, unless it is
     `deleting` or `deleted`. `retention`: for how many days its things are kept; 0: for ever, null: as the settings of the runtime say.
+    `callback_networks`: where its callbacks may go besides public addresses; null: as the settings say.
     """
 
     tenant: str
@@ -1086,6 +1096,7 @@ class Tenant(TypedDict):
     created_by: str
     deletion: TenantDeletion | None
     retention: Retention
+    callback_networks: list[str] | None
 
 
 class TenantDetails(Tenant):
@@ -1152,6 +1163,16 @@ _RetentionChange: TypeAlias = Annotated[
 ]
 
 
+_CallbackNetworks: TypeAlias = Annotated[
+    Annotated[list[Annotated[str, _checked_later("a network such as 10.1.0.0/16")]], Meta(max_length=MAX_NETWORKS)]
+    | None,
+    Meta(
+        description=f"a list of up to {MAX_NETWORKS} networks such as 10.1.0.0/16, where callbacks may go besides public addresses; "
+        "null for what the settings of the runtime say"
+    ),
+]
+
+
 class TenantRequest(TypedDict):
     """A new tenant."""
 
@@ -1160,6 +1181,7 @@ class TenantRequest(TypedDict):
     weight: NotRequired[_Weight]
     quotas: NotRequired[_QuotaChange]
     retention: NotRequired[_RetentionChange]
+    callback_networks: NotRequired[_CallbackNetworks]
 
 
 class TenantChange(TypedDict):
@@ -1170,6 +1192,7 @@ class TenantChange(TypedDict):
     status: NotRequired[Annotated[TenantStanding, _one_of(TenantStanding)]]
     quotas: NotRequired[_QuotaChange]
     retention: NotRequired[_RetentionChange]
+    callback_networks: NotRequired[_CallbackNetworks]
 
 
 class LeftOutTool(TypedDict):

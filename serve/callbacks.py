@@ -71,5 +71,20 @@ class CallbackRoutes(Resource):
         pending = await self._runtime.outbox.send_again(tenant_of(request), CallbackId(callback_id))
         return json_response(callback_body(pending))
 
+    @operation(
+        "GET /v1/callback-secrets",
+        "secrets:write",
+        "The secrets that sign the tenant's callbacks",
+        {200: answer("The secrets", wire.CallbackSecrets)},
+        404,
+    )
+    async def list_callback_secrets(self, request: Request) -> Response:
+        """Return what receivers check the tenant's callbacks by, the present secret first. Who has one can sign callbacks of this tenant,
+        and of no other. Where the runtime has no callbacks: 404.
+        """
+        tenant = tenant_of(request)
+        secrets = list(self._runtime.outbox.secrets(tenant))
+        return json_response({"tenant": tenant, "secrets": secrets}, headers={"Cache-Control": "no-store"})
+
     async def _owner(self, request: Request, callback_id: str) -> AgentRef:
         return (await self._runtime.outbox.callback(tenant_of(request), CallbackId(callback_id))).agent

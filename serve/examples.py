@@ -45,6 +45,7 @@ _TENANT: JsonObject = {
     "weight": 3,
     "quotas": {"open_runs": 500},
     "retention": {"webhook_days": 30},
+    "callback_networks": ["10.1.0.0/16"],
     "created_by": "key:4fT0aQ1z (operations)",
 }
 _SCORE: JsonObject = {"name": "helpful", "value": 0.9, "comment": "answered at once"}
@@ -317,6 +318,7 @@ _SAID: Mapping[Any, JsonObject] = {
         "tried_at": "2026-11-03T10:56:00.000Z",
     },
     wire.Callbacks: {},
+    wire.CallbackSecrets: {"secrets": ["whsec_u5mkJxvX0OqGZ3h4bWcVbYt7f6d2Xl1QyPz8sRkTnEo="]},
     wire.SecretRequest: {"value": "pat-eu1-0123456789", "by": "ada"},
     wire.Secret: {"name": "CRM_TOKEN", "key_id": "5e8f9a1b2c3d", "created_by": "ada"},
     wire.Secrets: {},

@@ -73,6 +73,7 @@ class TenantRoutes(Resource):
             asked.get("weight", 1),
             Quotas(**asked.get("quotas", {})),
             retention=Retention(**asked.get("retention", {})),
+            callback_networks=asked.get("callback_networks"),
         )
         return json_response(tenant_body(made), 201, {"Location": f"/v1/tenants/{made.tenant}"})
 
@@ -87,14 +88,20 @@ class TenantRoutes(Resource):
         extra=body(wire.TenantChange),
     )
     async def update_tenant(self, request: Request, tenant: TenantPath) -> Response:
-        """Change the tenant's name, weight, status, quotas or retention; what is left out stays.
+        """Change the tenant's name, weight, status, quotas, retention or callback_networks; what is left out stays.
 
         Keys of a suspended tenant are refused within 5 seconds.
         """
         asked = read_body(await request.body(), wire.TenantChange)
         if not asked:
             raise InvalidRequestError(
-                [Problem("body", "changes nothing", "give name, weight, status, quotas, retention, or several")]
+                [
+                    Problem(
+                        "body",
+                        "changes nothing",
+                        "give name, weight, status, quotas, retention, callback_networks, or several",
+                    )
+                ]
             )
         change = convert(asked, TenantChange)
         return json_response(

@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from owlclaw_ray.domain.budget import BudgetUse, minute_of
+from owlclaw_ray.domain.callback import MAX_NETWORKS, network_problem
 from owlclaw_ray.domain.ledger import access_record
 from owlclaw_ray.domain.principal import Principal, check_name, parse_tenant
 from owlclaw_ray.domain.quota import (
@@ -46,6 +47,8 @@ class TenantChange(Struct, frozen=True, omit_defaults=True):
     """Those that change, by their names; None: as much as it likes."""
     retention: dict[str, float | None] | UnsetType = UNSET
     """What changes of it, by its names; None: as the settings of the runtime say."""
+    callback_networks: list[str] | UnsetType | None = UNSET
+    """All of them; None: as the settings of the runtime say."""
 
 
 class Tenants:
@@ -72,6 +75,7 @@ class Tenants:
         quotas: Quotas = NO_QUOTAS,
         *,
         retention: Retention = NO_RETENTION,
+        callback_networks: Sequence[str] | None = None,
     ) -> Tenant:
         """Make a tenant. Raises AccessConflictError if there is one of that id, InvalidAccessError, AccessDeniedError, and
         StoreUnavailableError.
@@ -85,6 +89,7 @@ class Tenants:
             weight=weight,
             quotas=quotas,
             retention=retention,
+            callback_networks=None if callback_networks is None else tuple(callback_networks),
         )
         self._check(made)
         if made.tenant == DEFAULT_TENANT or not await self._put(by, made, None, "tenant_created"):
@@ -126,6 +131,8 @@ class Tenants:
             raise InvalidAccessError("status", f"is {change.status.value}", "delete the tenant instead")
         fields = {name: value for name, value in asdict(change).items() if value is not UNSET}
         quotas, retention = fields.pop("quotas", {}), fields.pop("retention", {})
+        if isinstance(change.callback_networks, list):
+            fields["callback_networks"] = tuple(change.callback_networks)
         for _ in range(_RACES):
             seen = await self.tenant(tenant)
             if seen.status.closed:
@@ -175,6 +182,7 @@ class Tenants:
             "weight": tenant.weight,
             "quotas": tenant.quotas.given,
             "retention": tenant.retention.given,
+            "callback_networks": None if tenant.callback_networks is None else [*tenant.callback_networks],
         }
         record = access_record(self._ids.make("rec"), tenant.tenant, what, self._clock.now(), said)
         match (await self._store.apply([PutTenant(tenant, seen, (record,))]))[0]:
@@ -199,6 +207,11 @@ class Tenants:
             raise InvalidAccessError(
                 f"retention.{too_long[0]}", f"is {too_long[1]:g}", f"0 (for ever) to {MAX_DAYS:,} days, or null"
             )
+        networks = tenant.callback_networks or ()
+        wrong_network = network_problem(networks)
+        if wrong_network or len(networks) > MAX_NETWORKS:
+            what = wrong_network or f"are {len(networks)}"
+            raise InvalidAccessError("callback_networks", what, f"up to {MAX_NETWORKS} such as 10.1.0.0/16")
         for name in tenant.quotas.given:
             if name in self._uncounted:
                 raise InvalidAccessError(f"quotas.{name}", f"cannot be counted: {self._uncounted[name]}", "null")

@@ -542,6 +542,12 @@ class Client:
         """Have a callback sent again; raises SettledError while its run is not over."""
         return await self._call(wire.Callback, "POST", f"/v1/callbacks/{_part(callback_id)}/redelivery")
 
+    async def callback_secrets(self) -> list[str]:
+        """Return the secrets of the tenant by which `verify_callback` checks its callbacks, the present one first. Raises NotFoundError
+        where there are no callbacks.
+        """
+        return (await self._call(wire.CallbackSecrets, "GET", "/v1/callback-secrets"))["secrets"]
+
     async def secrets(self) -> list[wire.Secret]:
         """Return what may be known of the secrets, by name. No method returns a value."""
         return (await self._call(wire.Secrets, "GET", "/v1/secrets"))["secrets"]
@@ -638,11 +644,15 @@ class Client:
         weight: int = 1,
         quotas: wire.QuotaChange | None = None,
         retention: wire.RetentionChange | None = None,
+        *,
+        callback_networks: Sequence[str] | None = None,
     ) -> wire.Tenant:
         """Make a tenant."""
         body: JsonObject = {"tenant": tenant, "name": name or tenant, "weight": weight, "quotas": {**(quotas or {})}}
         if retention:
             body["retention"] = {**retention}
+        if callback_networks is not None:
+            body["callback_networks"] = list(callback_networks)
         return await self._call(wire.Tenant, "POST", "/v1/tenants", body=body)
 
     async def update_tenant(self, tenant: str, change: wire.TenantChange) -> wire.Tenant:

@@ -121,6 +121,7 @@ class SyncClient:
     callbacks = _Blocking(Client.callbacks)
     callback = _Blocking(Client.callback)
     send_again = _Blocking(Client.send_again)
+    callback_secrets = _Blocking(Client.callback_secrets)
     secrets = _Blocking(Client.secrets)
     set_secret = _Blocking(Client.set_secret)
     delete_secret = _Blocking(Client.delete_secret)

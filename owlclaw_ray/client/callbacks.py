@@ -23,15 +23,12 @@ def verify_callback(
     now: datetime,
     tolerance: float = 300.0,
     *,
-    tenant: str | None = None,
+    tenant: str = "default",
 ) -> wire.RunFinished:
-    """Return what a callback says, if one of the secrets signed it and not more than `tolerance` seconds ago.
+    """Return what a callback says, if one of the secrets signed it, not more than `tolerance` seconds ago, and the run is the tenant's.
 
-    With `tenant`, only if the run is that tenant's: a runtime signs the callbacks of all its tenants alike, and any of them may name
-    this address.
-
-    `secrets` are those of webhooks.callbacks. The same callback may come again, with the same header webhook-id. Raises
-    WebhookRefusedError.
+    `secrets` are those of that tenant, see Client.callback_secrets: who receives callbacks of several tenants asks once for each, and
+    never with secrets of two. The same callback may come again, with the same header webhook-id. Raises WebhookRefusedError.
     """
     lowered = {name.lower(): value for name, value in headers.items()}
     callback_id, timestamp = lowered.get("webhook-id", ""), lowered.get("webhook-timestamp", "")
@@ -48,6 +45,6 @@ def verify_callback(
     if abs(now.timestamp() - int(timestamp)) > tolerance:
         raise WebhookRefusedError(_SENDER, f"the time of the signature differs by more than {tolerance:g} s")
     said: wire.RunFinished = orjson.loads(body)
-    if tenant is not None and said["data"]["tenant"] != tenant:
+    if said["data"]["tenant"] != tenant:
         raise WebhookRefusedError(_SENDER, f"the run is not of the tenant {tenant}")
     return said

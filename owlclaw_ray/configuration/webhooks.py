@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from owlclaw_ray.configuration.limits import Count, Seconds
 from owlclaw_ray.configuration.placeholders import filled, names_in
 from owlclaw_ray.configuration.section import NonEmpty, Secret, Section
+from owlclaw_ray.domain.callback import network_problem
 from owlclaw_ray.domain.json import JsonValue, texts_in
 from owlclaw_ray.domain.principal import TENANT_ID
 from owlclaw_ray.domain.secret import SECRET_NAME
@@ -206,25 +206,22 @@ class CallbackSettings(Section):
     """How callbacks are sent when runs end."""
 
     secret: Secret | None = None
-    """Without one there are no callbacks."""
+    """What the secrets of all tenants are derived from. Without one there are no callbacks."""
     previous_secret: Secret | None = None
-    """Callbacks are signed with it too, while receivers change over to `secret`."""
+    """Callbacks are signed with what is derived from it, too, while receivers change over."""
     attempts: Count = 10
     backoff_seconds: Seconds = 10.0
     """The longest wait before the second attempt; it doubles, with jitter, up to the next setting."""
     backoff_limit_seconds: Seconds = 3_600.0
     timeout_seconds: Annotated[float, Field(gt=0, le=30)] = 10.0
     allowed_networks: tuple[str, ...] = ()
-    """Beside public addresses, in the form 10.1.0.0/16."""
+    """Beside public addresses, in the form 10.1.0.0/16; for tenants that have none of their own."""
 
     @field_validator("allowed_networks")
     @classmethod
     def _are_networks(cls, networks: tuple[str, ...]) -> tuple[str, ...]:
-        for each in networks:
-            try:
-                ipaddress.ip_network(each)
-            except ValueError as error:
-                raise ValueError(f"has {each!r}, which is no network: {error}") from None
+        if problem := network_problem(networks):
+            raise ValueError(problem)
         return networks
 
     @model_validator(mode="after")

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.definitions.loader import FILES, load_definition, source_files
 from owlclaw_ray.definitions.skills.host_facts import Machine
 from owlclaw_ray.definitions.tenant_file import TENANT, TenantFile, load_tenant_file
 from owlclaw_ray.domain.agent import AgentDefinition
+from owlclaw_ray.domain.callback import ANYWHERE
 from owlclaw_ray.domain.principal import TENANT_ID
 from owlclaw_ray.errors import DefinitionError, Problem, UnknownAgentError
 from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
@@ -189,6 +191,8 @@ class DefinitionFolder:
             if folder == self._agents_dir / plain and not settings.may_use(plain):
                 raise UnknownAgentError(plain, self.present(tenant))
             defaults = settings.over(defaults)
+        if folder != self._agents_dir / plain and defaults.callbacks is not None:
+            defaults = replace(defaults, callbacks=ANYWHERE)  # where the tenant's callbacks may go is said in the store
         fingerprint = _fingerprint(folder, self._settings_of(tenant))
         cached, reloads = self._cache.get(name), self._reloads
         if cached is None or cached.fingerprint != fingerprint or cached.reloads != reloads:

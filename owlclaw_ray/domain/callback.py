@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterable
 from datetime import datetime
 from enum import Enum
 from typing import TypeAlias
@@ -14,6 +15,8 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.ids import CallbackId, RunId, derived_id
 
 MAX_URL = 2_000
+MAX_NETWORKS = 100
+"""Of one tenant."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -74,6 +77,7 @@ class CallbackRules(Struct, frozen=True):
     """Where callbacks may go: to addresses that everybody on the internet can reach, and to these networks."""
 
     allowed_networks: tuple[str, ...] = ()
+    """In the form 10.1.0.0/16."""
 
     def problem(self, url: str) -> str:
         """Return why no callback can go to the address, as far as the address alone says it, or nothing."""
@@ -101,7 +105,24 @@ class CallbackRules(Struct, frozen=True):
             return ""
         if ip.is_global and not ip.is_multicast:
             return ""
-        return f"leads to {ip}, which is not a public address (webhooks.callbacks.allowed_networks allows networks)"
+        return (
+            f"leads to {ip}, which is not a public address (webhooks.callbacks.allowed_networks, or callback_networks of the tenant, "
+            "allows networks)"
+        )
+
+
+ANYWHERE = CallbackRules(("0.0.0.0/0", "::/0"))
+"""For addresses of which only the form is checked."""
+
+
+def network_problem(networks: Iterable[str]) -> str:
+    """Return what is wrong with one of the networks, or nothing."""
+    for each in networks:
+        try:
+            ipaddress.ip_network(each)
+        except ValueError as error:
+            return f"has {each!r}, which is no network: {error}"
+    return ""
 
 
 def _meant(address: IpAddress) -> IpAddress:

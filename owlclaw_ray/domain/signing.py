@@ -7,7 +7,7 @@ import hmac
 
 from owlclaw_ray.domain.webhook import SecretForm
 
-_SECRET_PREFIX = "whsec_"  # noqa: S105 - of every secret that Standard Webhooks makes
+SECRET_PREFIX = "whsec_"  # noqa: S105 - of every secret that Standard Webhooks makes
 
 
 def digest(key: bytes, content: bytes, algorithm: str = "sha256", encoding: str = "hex") -> str:
@@ -20,7 +20,7 @@ def key_of(secret: str, form: SecretForm) -> bytes:
     """Return a secret's bytes; raises ValueError if it is not of that form."""
     if form is SecretForm.TEXT:
         return secret.encode()
-    return base64.b64decode(secret.removeprefix(_SECRET_PREFIX), validate=True)
+    return base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
 
 
 def signed_callback(callback_id: str, timestamp: int, body: bytes, key: bytes) -> str:

@@ -63,3 +63,5 @@ class Tenant(Struct, frozen=True):
     quotas: Quotas = Quotas()
     deletion: Deletion | None = None
     retention: Retention = Retention()
+    callback_networks: tuple[str, ...] | None = None
+    """Where its callbacks may go besides public addresses, in the place of what the settings say; None: as they say."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.definitions.api import Definitions
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
-from owlclaw_ray.domain.callback import NO_CALLBACKS, CallbackRules
+from owlclaw_ray.domain.callback import NO_CALLBACKS
 from owlclaw_ray.domain.heartbeat import Heartbeat
 from owlclaw_ray.domain.quota import AGENTS, KeyQuota
 from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy, Trigger
@@ -25,8 +25,9 @@ from owlclaw_ray.errors import (
     StoreUnavailableError,
     UserError,
 )
-from owlclaw_ray.ids import IdSource, RunId
+from owlclaw_ray.ids import IdSource, RunId, TenantId
 from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.runs.callback_rules import TenantCallbackRules
 from owlclaw_ray.store.commands import (
     AgentBusy,
     CommandFailed,
@@ -74,7 +75,7 @@ class Submissions:
         *,
         dispatcher: Dispatcher,
         definitions: Definitions,
-        callbacks: CallbackRules | None,
+        callbacks: TenantCallbackRules | None,
         clock: Clock,
         ids: IdSource,
     ) -> None:
@@ -93,7 +94,7 @@ class Submissions:
         idempotency_key: str | None = None,
         body_hash: str = "",
     ) -> Submission:
-        """Return what to submit; raises UnknownAgentError, DefinitionError, CallbackRefusedError."""
+        """Return what to submit; raises UnknownAgentError, DefinitionError, CallbackRefusedError, StoreUnavailableError."""
         definition = await self._definitions.get(agent.qualified_definition)
         now = self._clock.now()
         claim = None
@@ -109,7 +110,7 @@ class Submissions:
             priority=admission.priority,
             deadline=None if admission.deadline is None else now + timedelta(seconds=admission.deadline),
             queue_limit=definition.limits.queued_runs,
-            callback_urls=self._told(definition, admission),
+            callback_urls=await self._told(agent.tenant, definition, admission),
             quota=admission.quota,
         )
         return Submission(command, is_scripted(definition))
@@ -171,10 +172,10 @@ class Submissions:
         self._messages.add(task)
         task.add_done_callback(self._messages.discard)
 
-    def _told(self, definition: AgentDefinition, admission: Admission) -> tuple[str, ...]:
+    async def _told(self, tenant: TenantId, definition: AgentDefinition, admission: Admission) -> tuple[str, ...]:
         urls = tuple(dict.fromkeys(filter(None, (admission.callback_url, definition.callback_url))))
         for url in urls:
-            why = NO_CALLBACKS if self._callbacks is None else self._callbacks.problem(url)
+            why = NO_CALLBACKS if self._callbacks is None else await self._callbacks.problem(tenant, url)
             if why:
                 raise CallbackRefusedError(url, why)
         return urls

@@ -47,6 +47,7 @@ from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.memory.runtime_memory import AgentMemories, IndexedMemory, MemoryLedger
+from owlclaw_ray.runs.callback_rules import TenantCallbackRules
 from owlclaw_ray.runs.submissions import Dispatcher, Submission, Submissions, is_scripted
 from owlclaw_ray.runtime.tenant_export import TenantExport
 from owlclaw_ray.schedules.api import Alarm
@@ -197,6 +198,7 @@ class Runtime:
         mark_nodes: Callable[[Sequence[str], NodeCondition], Awaitable[None]] = no_nodes,
         sources: Sequence[WebhookSource] = (),
         callbacks: CallbackRules | None = None,
+        callback_secrets: Sequence[str] | None = (),
         noted_heads: Callable[[], NotedHeads] = NotedHeads,
         keep_score: Callable[[Score], Awaitable[None]] = refuse_score,
         secrets: SecretKeeper,
@@ -214,7 +216,11 @@ class Runtime:
         self._definitions, self._health_of = definitions, health_of
         self._artifacts, self._clock, self._mcp, self._metrics = artifacts, clock, mcp, metrics
         self._submissions = Submissions(
-            dispatcher=dispatcher, definitions=definitions, callbacks=callbacks, clock=clock, ids=ids
+            dispatcher=dispatcher,
+            definitions=definitions,
+            callbacks=None if callbacks is None else TenantCallbackRules(callbacks, store),
+            clock=clock,
+            ids=ids,
         )
         self._behind = self._submissions.behind
         self.memory = AgentMemories(
@@ -245,7 +251,7 @@ class Runtime:
             definitions=definitions,
             clock=clock,
         )
-        self.outbox = WebhookOutbox(store, clock, ids)
+        self.outbox = WebhookOutbox(store, clock, ids, callback_secrets)
         self.secrets = secrets
         self.timetable = Timetable(store=store, dispatcher=dispatcher, definitions=definitions, clock=clock, ids=ids)
 

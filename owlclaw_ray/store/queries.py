@@ -472,9 +472,10 @@ class CallbackFilter(Query[Sequence[Callback]], frozen=True):
 
 
 class DueCallbacks(Query[Sequence[Callback]], frozen=True):
-    """Pending callbacks, of all tenants, whose next_try_at is not after `now`: of each host the earliest ones, at most `per_host`; the
-    first of each host before the second of any, the earliest first. The cost grows with the hosts, not with what waits for one
-    of them.
+    """Pending callbacks whose next_try_at is not after `now`: of each tenant's hosts the earliest ones, at most `per_host`.
+
+    The first of each tenant come before the second of any, and those of one tenant likewise by host, the earliest first: what one tenant
+    has waiting hides nothing of another. The cost grows with the hosts, not with what waits for one of them.
     """
 
     now: datetime

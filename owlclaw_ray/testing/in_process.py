@@ -58,6 +58,7 @@ from owlclaw_ray.placement.host import AgentHost, HostDrainedError, HostStatus
 from owlclaw_ray.placement.host_pool import Host, HostGoneError
 from owlclaw_ray.policy.approval_expiry import ApprovalExpiry
 from owlclaw_ray.policy.permission import Approve
+from owlclaw_ray.runs.callback_rules import TenantCallbackRules
 from owlclaw_ray.runs.family import Family
 from owlclaw_ray.runs.run_loop import RunServices
 from owlclaw_ray.runs.submissions import Dispatcher
@@ -484,6 +485,7 @@ def assemble(
     mcp: McpNode | None = None,
     webhook_sources: Sequence[WebhookSource] = (),
     callbacks: CallbackRules | None = None,
+    callback_secrets: Sequence[str] = (),
     scores: ScoreReceiver | None = None,
     slots: Callable[[], Sequence[SlotCounts]] = tuple,
     secrets: SecretVault | None = None,
@@ -538,6 +540,7 @@ def assemble(
         metrics=LocalMetrics(counted or CommitMetrics(), grouped, directory, slots),
         sources=webhook_sources,
         callbacks=callbacks,
+        callback_secrets=callback_secrets,
         keep_score=refuse_score if scores is None else scores.keep,
         clock=clock,
         ids=ids,
@@ -703,14 +706,21 @@ async def in_process_runtime(
         counted=counted,
         webhook_sources=webhook_sources,
         callbacks=defaults.callbacks,
+        callback_secrets=() if callbacks is None else callbacks.secrets,
         scores=scores,
         slots=lambda: gateway.slots,
         secrets=vault,
     )
     if callbacks is not None:
-        sender = HttpCallbackSender(defaults.callbacks or CallbackRules(), callbacks.seconds)
         runtime.callbacks = CallbackDelivery(
-            callbacks, store=GroupedStore(store, commits), sender=sender, clock=clock, ids=ids, jitter=_no_jitter
+            callbacks,
+            store=GroupedStore(store, commits),
+            sender=HttpCallbackSender(callbacks.seconds),
+            clock=clock,
+            ids=ids,
+            rules=TenantCallbackRules(defaults.callbacks or CallbackRules(), store),
+            weight=TenantTerms(store, clock).weight,
+            jitter=_no_jitter,
         )
     clients.directory = runtime.directory
     await runtime.directory.start()

@@ -27,11 +27,11 @@ class RefusedAddressError(Exception):
 
 
 class HttpCallbackSender(CallbackSender):
-    """Sends callbacks where the rules allow it."""
+    """Sends callbacks where their rules allow it."""
 
-    def __init__(self, rules: CallbackRules, seconds: float, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, seconds: float, tls: ssl.SSLContext | None = None) -> None:
         """`tls` replaces the default certificate authorities."""
-        self._rules, self._seconds = rules, seconds
+        self._seconds = seconds
         limits = httpx.Limits(max_connections=64, max_keepalive_connections=0)
         self._http = httpx.AsyncClient(
             verify=tls or True,
@@ -43,10 +43,12 @@ class HttpCallbackSender(CallbackSender):
         )
 
     @override
-    async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> CallbackAnswered | CallbackUnanswered:
+    async def send(
+        self, url: str, headers: Mapping[str, str], body: bytes, rules: CallbackRules
+    ) -> CallbackAnswered | CallbackUnanswered:
         try:
             async with asyncio.timeout(self._seconds):
-                return await self._send(url, headers, body)
+                return await self._send(url, headers, body, rules)
         except TimeoutError:
             return CallbackUnanswered(f"no answer within {self._seconds:g} s")
         except RefusedAddressError as error:
@@ -58,8 +60,8 @@ class HttpCallbackSender(CallbackSender):
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def _send(self, url: str, headers: Mapping[str, str], body: bytes) -> CallbackAnswered:
-        problem = self._rules.problem(url)
+    async def _send(self, url: str, headers: Mapping[str, str], body: bytes, rules: CallbackRules) -> CallbackAnswered:
+        problem = rules.problem(url)
         if problem:
             raise RefusedAddressError(f"the address {problem}")
         parts = httpx.URL(url)
@@ -68,7 +70,7 @@ class HttpCallbackSender(CallbackSender):
         found = await asyncio.get_running_loop().getaddrinfo(name, port, type=socket.SOCK_STREAM)
         addresses = [str(sockaddr[0]) for _, _, _, _, sockaddr in found]
         for each in addresses:
-            refusal = self._rules.refusal(each)
+            refusal = rules.refusal(each)
             if refusal:
                 raise RefusedAddressError(f"{name} {refusal}")
         request = self._http.build_request(

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -20,22 +19,25 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
-from owlclaw_ray.domain.callback import Callback, CallbackStatus
+from owlclaw_ray.domain.callback import Callback, CallbackRules, CallbackStatus
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.signing import key_of, signed_callback
 from owlclaw_ray.domain.tracing import HEADER, span_of_run
 from owlclaw_ray.domain.webhook import SecretForm
-from owlclaw_ray.errors import NotFoundError, SettledError, StoreUnavailableError
+from owlclaw_ray.errors import NotFoundError, RuntimeUnavailableError, SettledError, StoreUnavailableError
 from owlclaw_ray.ids import CallbackId, IdSource, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
+from owlclaw_ray.kernel.fair_order import FairOrder, Owner, Weights, equal_weights
 from owlclaw_ray.kernel.periodic import Periodic
 from owlclaw_ray.kernel.retry import RetryPolicy
+from owlclaw_ray.runs.callback_rules import TenantCallbackRules
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import CallbackChanged, CallbackStored, ChangeCallback
 from owlclaw_ray.store.durable_store import DurableStore
 from owlclaw_ray.store.queries import CallbackById, CallbackFilter, DueCallbacks, RunById
+from owlclaw_ray.webhooks.callback_secrets import tenant_secrets
 
 LOST_AFTER = 60.0
 """Seconds after its start when an attempt counts as lost; senders take less."""
@@ -43,6 +45,7 @@ MAX_TEXT_CHARACTERS = 100_000
 """Characters of a run's final text that are sent; all of it is at /v1/runs."""
 _CHECK_INTERVAL = 1.0
 _AT_ONCE, _AT_ONCE_A_HOST = 32, 4
+"""Attempts of this process at one time: in all, and of one tenant to one host."""
 _GONE = 410
 
 logger = logging.getLogger(__name__)
@@ -53,7 +56,7 @@ class CallbackOptions:
     """How callbacks are sent."""
 
     secrets: tuple[str, ...] = field(repr=False)
-    """Each of them signs the callback, as Standard Webhooks defines."""
+    """Of the runtime. What is derived from each of them for a tenant signs the tenant's callbacks, as Standard Webhooks defines."""
     retry: RetryPolicy
     seconds: float = 10.0
     """Timeout of one attempt, less than LOST_AFTER."""
@@ -86,10 +89,12 @@ class CallbackUnanswered(Struct, frozen=True):
 class CallbackSender(Protocol):
     """Sends one webhook."""
 
-    async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> CallbackAnswered | CallbackUnanswered:
+    async def send(
+        self, url: str, headers: Mapping[str, str], body: bytes, rules: CallbackRules
+    ) -> CallbackAnswered | CallbackUnanswered:
         """Post the body within a bounded time, follow no redirect, and read only the status of the answer.
 
-        Nothing is sent to a forbidden address. Raises nothing unless it is cancelled.
+        Nothing is sent to an address that the rules forbid. Raises nothing unless it is cancelled.
         """
         ...
 
@@ -101,8 +106,21 @@ class CallbackSender(Protocol):
 class WebhookOutbox:
     """The callbacks of finished runs."""
 
-    def __init__(self, store: Store, clock: Clock, ids: IdSource) -> None:
-        self._store, self._clock, self._ids = store, clock, ids
+    def __init__(self, store: Store, clock: Clock, ids: IdSource, secrets: Sequence[str] | None = ()) -> None:
+        """`secrets` are the runtime's that sign callbacks; empty: there are no callbacks, None: this process lacks them."""
+        self._store, self._clock, self._ids, self._secrets = store, clock, ids, secrets
+
+    def secrets(self, tenant: TenantId) -> Sequence[str]:
+        """Return the secrets by which the tenant's callbacks are checked, the present one first. Raises NotFoundError where there are no
+        callbacks, RuntimeUnavailableError.
+        """
+        if self._secrets is None:
+            raise RuntimeUnavailableError(
+                "this node lacks the variable that webhooks.callbacks.secret names; its log says more"
+            )
+        if not self._secrets:
+            raise NotFoundError("callback secret of tenant", tenant)
+        return tenant_secrets(self._secrets, tenant)
 
     async def callbacks(self, where: CallbackFilter) -> Sequence[Callback]:
         """Return the callbacks that match, newest first."""
@@ -140,7 +158,11 @@ class WebhookOutbox:
 
 
 class CallbackDelivery:
-    """Sends due callbacks. Several instances may run at once: each attempt is made by one of them."""
+    """Sends due callbacks. Several instances may run at once: each attempt is made by one of them.
+
+    Places are shared out by FairOrder: by tenant, by weight, then by host, so that no tenant's receivers delay another tenant's, and no
+    host that hangs delays another one.
+    """
 
     def __init__(
         self,
@@ -150,17 +172,19 @@ class CallbackDelivery:
         sender: CallbackSender,
         clock: Clock,
         ids: IdSource,
+        rules: TenantCallbackRules,
+        weight: Weights = equal_weights,
         jitter: Callable[[], float],
     ) -> None:
         self.counts = CallbackCounts()
         self._options, self._store, self._sender = options, store, sender
         self._durable = DurableStore(store, clock)
-        self._clock, self._jitter = clock, jitter
+        self._rules, self._clock, self._jitter = rules, clock, jitter
         self._name = ids.make("snd")
-        self._sending: dict[asyncio.Task[None], str] = {}
-        self._served: dict[str, int] = {}
-        """The last turn of each host with due callbacks, counted in callbacks."""
-        self._turns = 0
+        self._sending: dict[asyncio.Task[None], Owner] = {}
+        self._order: FairOrder[CallbackId] = FairOrder(_AT_ONCE, each=_AT_ONCE_A_HOST, weight=weight)
+        self._waiting: dict[CallbackId, Callback] = {}
+        """Those of the order, as they were read last."""
         self._turn = asyncio.Lock()
         self._looking = Periodic("sending callbacks", self.tick, clock, _CHECK_INTERVAL, due_in=self._place_in)
 
@@ -181,7 +205,7 @@ class CallbackDelivery:
         """Start attempts for due callbacks, within the limits of concurrency; return how many."""
         async with self._turn:
             now = self._clock.now()
-            chosen = self._chosen(await self._store.read(DueCallbacks(now, _AT_ONCE_A_HOST)))
+            self._line_up(await self._store.read(DueCallbacks(now, _AT_ONCE_A_HOST)))
             taken = [
                 replace(
                     each,
@@ -191,14 +215,21 @@ class CallbackDelivery:
                     version=each.version + 1,
                     changed_by=self._name,
                 )
-                for each in chosen
+                for each in self._granted()
             ]
-            outcomes = await self._store.apply([ChangeCallback(each) for each in taken]) if taken else ()
-            mine = [each for each, outcome in zip(taken, outcomes, strict=True) if isinstance(outcome, CallbackStored)]
+            mine: list[Callback] = []
+            try:
+                outcomes = await self._store.apply([ChangeCallback(each) for each in taken]) if taken else ()
+                stored = (isinstance(outcome, CallbackStored) for outcome in outcomes)
+                mine = [each for each, is_stored in zip(taken, stored, strict=True) if is_stored]
+            finally:
+                for each in taken:
+                    if each not in mine:
+                        self._order.give_back(_owner(each))
             for each in mine:
                 task = asyncio.create_task(self._attempt(each))
-                self._sending[task] = each.host
-                task.add_done_callback(lambda done: self._sending.pop(done, None))
+                self._sending[task] = _owner(each)
+                task.add_done_callback(self._attempted)
             return len(mine)
 
     async def settled(self) -> None:
@@ -206,30 +237,28 @@ class CallbackDelivery:
         while self._sending:
             await asyncio.wait(self._sending)
 
-    def _chosen(self, due: Sequence[Callback]) -> list[Callback]:
-        """Return what can be sent now: of the host with the fewest attempts in progress, then of the one that has waited longest, so
-        that a slow or dead host delays no other.
-        """
-        busy, lines = Counter(self._sending.values()), dict[str, deque[Callback]]()
+    def _line_up(self, due: Sequence[Callback]) -> None:
+        """Have these wait for places, and no others."""
+        before, self._waiting = self._waiting, {each.callback_id: each for each in due}
+        for callback_id, each in before.items():
+            if callback_id not in self._waiting:
+                self._order.remove(_owner(each), callback_id)
         for each in due:
-            lines.setdefault(each.host, deque()).append(each)
-        self._served = {host: turn for host, turn in self._served.items() if host in lines or busy[host]}
-        chosen: list[Callback] = []
-        while busy.total() < _AT_ONCE:
-            waiting = [host for host in lines if lines[host] and busy[host] < _AT_ONCE_A_HOST]
-            if not waiting:
-                break
-            host = min(waiting, key=lambda each: (busy[each], self._served.get(each, 0)))
-            self._turns += 1
-            self._served[host] = self._turns
-            busy[host] += 1
-            chosen.append(lines[host].popleft())
-        return chosen
+            self._order.add(_owner(each), each.callback_id)
+
+    def _granted(self) -> Iterator[Callback]:
+        """Give free places to those that are next, and yield them."""
+        while self._order.free > 0 and (first := self._order.first()) is not None:
+            self._order.grant(*first)
+            yield self._waiting.pop(first[1])
+
+    def _attempted(self, attempt: asyncio.Task[None]) -> None:
+        self._order.give_back(self._sending.pop(attempt))
 
     async def _place_in(self) -> float:
         """Return 0 once an attempt has ended, if callbacks may be waiting for its place."""
-        busy = Counter(self._sending.values())
-        if busy.total() < _AT_ONCE and max(busy.values(), default=0) < _AT_ONCE_A_HOST:
+        is_full = self._order.free <= 0 or not all(map(self._order.may_hold, self._sending.values()))
+        if not self._sending or not (is_full or self._waiting):
             return math.inf
         with suppress(TimeoutError):
             async with deadline(self._clock, _CHECK_INTERVAL):
@@ -242,8 +271,10 @@ class CallbackDelivery:
             answer: CallbackAnswered | CallbackUnanswered = CallbackUnanswered("the run is not in the store any more")
             if run is not None:
                 body = callback_body(run)
-                headers = signed_headers(callback, body, int(self._clock.now().timestamp()), self._options.secrets)
-                answer = await self._sender.send(callback.url, {**headers, HEADER: str(span_of_run(run))}, body)
+                secrets = tenant_secrets(self._options.secrets, callback.agent.tenant)
+                headers = signed_headers(callback, body, int(self._clock.now().timestamp()), secrets)
+                rules = await self._rules.of(callback.agent.tenant)
+                answer = await self._sender.send(callback.url, {**headers, HEADER: str(span_of_run(run))}, body, rules)
             after = self._after(callback, answer)
             await self._durable.apply(ChangeCallback(after))
             match after.status:
@@ -279,6 +310,10 @@ class CallbackDelivery:
         pause = self._options.retry.delay(callback.attempts, self._jitter(), retry_after)
         next_try_at = now + timedelta(seconds=pause)
         return replace(callback, next_try_at=next_try_at, problem=problem, version=version)
+
+
+def _owner(callback: Callback) -> Owner:
+    return callback.agent.tenant, callback.host
 
 
 def callback_body(run: Run) -> bytes:

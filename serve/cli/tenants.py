@@ -42,6 +42,16 @@ RetentionOption = Annotated[
     ),
 ]
 
+NetworksOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--callback-network",
+        help="Where its callbacks may go besides public addresses, as 10.1.0.0/16, several times for several; `public` for nowhere else, "
+        "`none` as the runtime.",
+        metavar="NETWORK",
+    ),
+]
+
 _KEPT = {"artifact_days": "artifacts", "webhook_days": "webhooks", "memory_days": "memories", "run_days": "runs"}
 
 
@@ -66,13 +76,21 @@ def create(
     quotas: QuotasOption = None,
     retention: RetentionOption = None,
     *,
+    networks: NetworksOption = None,
     url: UrlOption = None,
     folder: FolderOption = HERE,
     as_json: JsonOption = False,
 ) -> None:
     """Make a tenant. From then on the server refuses requests without a key."""
     with connect(url, folder) as client:
-        made = client.create_tenant(tenant, name or tenant, weight or 1, _quotas(quotas), _retention(retention))
+        made = client.create_tenant(
+            tenant,
+            name or tenant,
+            weight or 1,
+            _quotas(quotas),
+            _retention(retention),
+            callback_networks=_networks(networks),
+        )
     _print(made, as_json=as_json)
 
 
@@ -109,6 +127,10 @@ def show(
         kept = cast("dict[str, float | None]", found["retention"])
         rows = [(_KEPT[name], _days(days)) for name, days in kept.items() if days is not None]
         table(("KEEPS", "FOR"), rows, empty="it keeps things as long as the settings say")
+        if found["callback_networks"] is not None:
+            typer.echo(
+                f"callbacks: public addresses{''.join(f', {plain(each)}' for each in found['callback_networks'])}"
+            )
 
 
 def update(
@@ -118,11 +140,12 @@ def update(
     quotas: QuotasOption = None,
     retention: RetentionOption = None,
     *,
+    networks: NetworksOption = None,
     url: UrlOption = None,
     folder: FolderOption = HERE,
     as_json: JsonOption = False,
 ) -> None:
-    """Change a tenant's name, weight, quotas or retention."""
+    """Change a tenant's name, weight, quotas, retention, or where its callbacks may go."""
     change: wire.TenantChange = {}
     if name is not None:
         change["name"] = name
@@ -132,8 +155,12 @@ def update(
         change["quotas"] = _quotas(quotas)
     if retention:
         change["retention"] = _retention(retention)
+    if networks:
+        change["callback_networks"] = _networks(networks)
     if not change:
-        raise typer.BadParameter("say what is to be another: --name, --weight, --quota, --retention")
+        raise typer.BadParameter(
+            "say what is to be another: --name, --weight, --quota, --retention, --callback-network"
+        )
     with connect(url, folder) as client:
         _print(client.update_tenant(tenant, change), as_json=as_json)
 
@@ -235,6 +262,13 @@ def _retention(said: list[str] | None) -> wire.RetentionChange:
             )
         found[name] = None if days == "none" else float(days)
     return cast("wire.RetentionChange", found)
+
+
+def _networks(said: list[str] | None) -> list[str] | None:
+    """Return the networks as they are sent; the server says what is none."""
+    if not said or said == ["none"]:
+        return None
+    return [] if said == ["public"] else said
 
 
 def _days(days: float) -> str:

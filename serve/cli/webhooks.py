@@ -1,4 +1,4 @@
-"""`owlclaw webhooks sources | deliveries | callbacks | show | redeliver`: received webhooks and run-completion callbacks."""
+"""`owlclaw webhooks sources | deliveries | callbacks | show | redeliver | secrets`: received webhooks and run-completion callbacks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def register(cli: typer.Typer) -> None:
     webhooks = typer.Typer(
         name="webhooks", help="List received webhooks and run-completion callbacks.", no_args_is_help=True
     )
-    for command in (sources, deliveries, callbacks, show, redeliver):
+    for command in (sources, deliveries, callbacks, show, redeliver, secrets):
         webhooks.command()(command)
     cli.add_typer(webhooks)
 
@@ -112,6 +112,17 @@ def redeliver(
         callback = identifier.startswith(_CALLBACK)
         found: Any = client.send_again(identifier) if callback else client.redeliver(identifier)
     _print(found, as_json=as_json)
+
+
+def secrets(*, url: UrlOption = None, folder: FolderOption = HERE, as_json: JsonOption = False) -> None:
+    """Show the secrets that sign the callbacks of your tenant, the present one first."""
+    with connect(url, folder) as client:
+        found = client.callback_secrets()
+    if as_json:
+        print_json(found)
+        return
+    for each in found:
+        typer.echo(each)
 
 
 def _print(found: dict[str, Any], *, as_json: bool) -> None:

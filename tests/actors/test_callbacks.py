@@ -9,16 +9,18 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
+from actors.runtime import callback_secrets
 from actors.scheduler import SchedulerActor
 from owlclaw_ray.client import verify_callback
 from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.callback import Callback, CallbackRules, CallbackStatus, callback_id_of
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.ids import RunId
+from owlclaw_ray.ids import DEFAULT_TENANT, RunId
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.store.commands import CallbackStored
 from owlclaw_ray.store.queries import DueCallbacks, RunById
+from owlclaw_ray.webhooks.callback_secrets import tenant_secrets
 from owlclaw_ray.webhooks.outbox import CallbackOptions
 from tests.actors.test_scheduler import AGENT, NothingDue, scheduler
 from tests.webhooks.receiver import receiving
@@ -84,4 +86,18 @@ async def test_it_tells_of_runs_ends_signed_with_the_secret_of_its_environment(p
 
     (received,) = receiver.received
     now = datetime.fromtimestamp(int(received.headers["webhook-timestamp"]), UTC)
-    assert verify_callback(received.headers, received.body, [KEY], now)["data"]["final_text"] == "好"
+    assert (
+        verify_callback(received.headers, received.body, tenant_secrets([KEY], DEFAULT_TENANT), now)["data"][
+            "final_text"
+        ]
+        == "好"
+    )
+
+
+def test_a_node_that_lacks_the_variable_shows_no_secrets_and_says_why(plan, monkeypatch, caplog):
+    monkeypatch.delenv("KEY_OF_THE_TEST", raising=False)
+    assert callback_secrets(plan) is None
+    assert "shows no secrets of callbacks: webhooks.callbacks: the variable KEY_OF_THE_TEST is not set" in caplog.text
+
+    monkeypatch.setenv("KEY_OF_THE_TEST", KEY)
+    assert (callback_secrets(plan), callback_secrets(replace(plan, callbacks=None))) == ((KEY,), ())

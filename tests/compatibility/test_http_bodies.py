@@ -348,6 +348,9 @@ SAMPLES: dict[str, Callable[[], Any]] = {
     "quota_use": lambda: bodies.quota_use_body(QuotaUse(open_runs=17)),
     "retention": lambda: bodies.retention_body(Retention(artifact_days=30, memory_days=0)),
     "tenant": lambda: bodies.tenant_body(Tenant(TenantId("acme"), "Acme", AT, "system:local", weight=3)),
+    "tenant with networks": lambda: bodies.tenant_body(
+        Tenant(TenantId("acme"), "Acme", AT, "system:local", callback_networks=("10.1.0.0/16",))
+    ),
     "deleted tenant": lambda: bodies.tenant_body(
         Tenant(
             TenantId("acme"),

@@ -118,6 +118,8 @@ def test_every_list_of_another_tenant_is_empty_and_fills_with_its_own(world):
         assert shown.status_code == 200, (path, shown.text)
         for text in ("vault", "refund", "github.com", "shop.example.org", "run_0"):
             assert text not in shown.text, path
+    secrets = [client.get("/v1/callback-secrets").json()["secrets"] for client in world]
+    assert not {*secrets[0]} & {*secrets[1]}
     for name in ("runs", "schedules", "approvals", "callbacks", "deliveries"):
         assert theirs.get(f"/v1/{name}").json()[name] == []
     assert theirs.get("/v1/agents/assistant/memories").json()["memories"] == []

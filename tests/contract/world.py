@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,10 +15,12 @@ from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.score import Score
 from owlclaw_ray.domain.webhook import Mapping, SignatureForm, WebhookSource
+from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.settings import read_settings
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.tools.composition import declared_tools
+from owlclaw_ray.webhooks.outbox import CallbackOptions
 from serve.api import build_api
 from serve.server_facts import ServerFacts
 from serve.surfaces import surfaces
@@ -80,6 +83,7 @@ async def made(folder: Path) -> AsyncIterator[FastAPI]:
         app=app,
         webhook_sources=[GITHUB],
         defaults=Defaults(callbacks=CallbackRules()),
+        callbacks=CallbackOptions((base64.b64encode(bytes(32)).decode(),), RetryPolicy()),
         scores=Scores(),
     ) as runtime:
         yield build_api(

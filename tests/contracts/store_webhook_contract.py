@@ -418,6 +418,25 @@ class CallbackContract:
         assert len({each.host for each in found[:4]}) == 4
         assert len(found) == 5
 
+    async def test_what_one_tenant_has_waiting_hides_nothing_of_another(self, store: Store) -> None:
+        flood = [f"https://dead-{number}.example/" for number in range(6)]
+        flood += [f"{URL}/{number}" for number in range(6)]
+        await store.apply([telling(f"run_{number}", url) for number, url in enumerate(flood)])
+        acme, beta = (AgentRef(TenantId(name), AGENT.agent_id) for name in ("acme", "beta"))
+        later = {"run_a1": acme, "run_a2": acme, "run_b": beta}
+        for name, agent in later.items():
+            await one(store, replace(submission(name, agent), callback_urls=(URL,)))
+        await store.apply([CancelRun(AGENT.tenant, RunId(f"run_{number}"), NOW) for number in range(12)])
+        for seconds, (name, agent) in enumerate(later.items(), 1):
+            await one(store, CancelRun(agent.tenant, RunId(name), NOW + timedelta(seconds=seconds)))
+
+        found = [each.agent.tenant for each in await store.read(DueCallbacks(LATER, per_host=2, limit=6))]
+        few = await store.read(DueCallbacks(LATER, per_host=2, limit=3))
+
+        default = AGENT.tenant
+        assert found == [default, "acme", "beta", default, "acme", default]
+        assert [each.run_id for each in few[1:]] == ["run_a1", "run_b"]
+
     async def test_callbacks_are_found_by_agent_run_and_status(self, store: Store) -> None:
         other = replace(submission("run_2", OTHER), callback_urls=(URL,))
         await store.apply([telling(), other, CancelRun(OTHER.tenant, RunId("run_2"), NOW)])

@@ -67,7 +67,9 @@ def test_a_webhook_triggers_a_run_whose_end_is_told_and_no_secret_is_written_dow
     headers, said = told.get(timeout=60)
 
     assert [answer.status_code for answer in (*answers, refused)] == [202, 200, 401]
-    finished = verify_callback(headers, said, [KEY], datetime.now(UTC))  # noqa: TID251 - the runtime's clock is the system's
+    with installation.client() as client:
+        secrets = client.callback_secrets()
+    finished = verify_callback(headers, said, secrets, datetime.now(UTC))  # noqa: TID251 - the runtime's clock is the system's
     run_id = answers[0].json()["run_id"]
     assert (finished["data"]["run_id"], finished["data"]["agent"]) == (run_id, "clerk:ada")
     with installation.client() as client:
@@ -82,5 +84,5 @@ def test_a_webhook_triggers_a_run_whose_end_is_told_and_no_secret_is_written_dow
     assert installation.interrupt() == 0
     data = installation.folder / ".owlclaw"
     written = [path for path in data.rglob("*") if path.is_file()]
-    assert not [path for path in written for secret in (SECRET, KEY) if secret.encode() in path.read_bytes()]
-    assert not any(secret in "".join(installation.said) for secret in (SECRET, KEY))
+    assert not [path for path in written for secret in (SECRET, KEY, *secrets) if secret.encode() in path.read_bytes()]
+    assert not any(secret in "".join(installation.said) for secret in (SECRET, KEY, *secrets))

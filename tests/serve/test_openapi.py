@@ -25,6 +25,7 @@ receive_webhook              POST   /v1/webhooks/{source}                       
 list_deliveries              GET    /v1/deliveries                                 -                 Deliveries
 get_delivery                 GET    /v1/deliveries/{delivery_id}                   -                 FullDelivery
 redeliver_webhook            POST   /v1/deliveries/{delivery_id}/redelivery        -                 WebhookReceipt
+list_callback_secrets        GET    /v1/callback-secrets                            -                 CallbackSecrets
 list_callbacks               GET    /v1/callbacks                                  -                 Callbacks
 get_callback                 GET    /v1/callbacks/{callback_id}                    -                 Callback
 redeliver_callback           POST   /v1/callbacks/{callback_id}/redelivery         -                 Callback
@@ -117,7 +118,7 @@ def shown_example(document: dict, content: dict) -> object:
 async def test_every_operation_documents_its_responses_with_examples_that_fit(document: dict):
     operations = [op for path in document["paths"].values() for method, op in path.items() if method in METHODS]
 
-    assert len(operations) == 74
+    assert len(operations) == 75
     for operation in operations:
         assert operation["summary"]
         for response in operation["responses"].values():

@@ -15,6 +15,7 @@ from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.tenant import TenantStatus
 from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 from owlclaw_ray.runtime.tenant_removal import TenantRemoval
+from owlclaw_ray.store.queries import LedgerFilter
 from owlclaw_ray.store.sql.tenant_rows import EMPTIED
 from owlclaw_ray.testing.clock import ManualClock
 from tests.serve.double import MemoryRuntime
@@ -201,3 +202,35 @@ async def test_a_retention_that_cannot_be_is_refused(http, admin, retention):
     assert refused.status_code == 422, refused.text
     assert "retention" in refused.text
     assert (await http.get("/v1/tenants/acme", headers=admin)).status_code == 404
+
+
+async def test_a_tenant_has_networks_for_callbacks_which_its_ledger_tells_of(http, admin, runtime):
+    made = await http.post("/v1/tenants", json={"tenant": "acme", "callback_networks": ["10.1.0.0/16"]}, headers=admin)
+    renamed = await http.patch("/v1/tenants/acme", json={"name": "Acme"}, headers=admin)
+    none = await http.patch("/v1/tenants/acme", json={"callback_networks": []}, headers=admin)
+    general = await http.patch("/v1/tenants/acme", json={"callback_networks": None}, headers=admin)
+
+    answers = [each.json()["callback_networks"] for each in (made, renamed, none, general)]
+    assert answers == [["10.1.0.0/16"], ["10.1.0.0/16"], [], None]
+    records = await runtime.schedules.read(LedgerFilter(ACME))
+    assert [
+        each.record.data["callback_networks"] for each in records if "callback_networks" in each.record.data
+    ] == answers
+
+
+@pytest.mark.parametrize("networks", [["10.1.0.0/8"], ["internal"], [1], "10.0.0.0/8", ["10.0.0.0/8"] * 101, {}])
+async def test_networks_that_cannot_be_are_refused(http, admin, networks):
+    refused = await http.post("/v1/tenants", json={"tenant": "acme", "callback_networks": networks}, headers=admin)
+
+    assert refused.status_code == 422, refused.text
+    assert "callback_networks" in refused.text
+    assert (await http.get("/v1/tenants", headers=admin)).json()["tenants"] == []
+
+
+async def test_a_tenant_opens_no_network_to_itself(http, runtime):
+    await runtime.tenants.create(LOCAL, ACME)
+    own = await key_of(runtime, "*", tenant=ACME)
+
+    refused = await http.patch("/v1/tenants/acme", json={"callback_networks": ["10.0.0.0/8"]}, headers=own)
+
+    assert refused.status_code == 403

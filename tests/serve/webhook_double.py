@@ -23,6 +23,7 @@ GITHUB = WebhookSource(
     Mapping("assistant"),
     SignatureForm("X-Hub-Signature-256", prefix="sha256="),
 )
+CALLBACK_KEY = "a2V5LWtleS1rZXkta2V5LWtleS1rZXk="
 DELIVERIES = (
     Delivery(
         DeliveryId("whd_1"), AGENT.tenant, "github", "r1", AT, DeliveryStatus.TRIGGERED, "", AGENT, RunId("run_1")
@@ -109,4 +110,4 @@ def webhooks(clock, submissions):
     """Return an inbox and an outbox."""
     store = MemoryWebhookStore()
     inbox = WebhookInbox([GITHUB], store=store, submissions=submissions, clock=clock, ids=RandomIds())
-    return inbox, WebhookOutbox(store, clock, RandomIds())
+    return inbox, WebhookOutbox(store, clock, RandomIds(), (CALLBACK_KEY,))

@@ -61,20 +61,20 @@ async def sender(certificate, monkeypatch):
         return await real("127.0.0.1", port, **options)
 
     monkeypatch.setattr(loop, "getaddrinfo", look_up)
-    made = HttpCallbackSender(LOOPBACK, 5.0, ssl.create_default_context(cafile=certificate[1]))
+    made = HttpCallbackSender(5.0, ssl.create_default_context(cafile=certificate[1]))
     yield made
     await made.close()
 
 
 async def test_a_receiver_with_the_certificate_of_its_name_is_told(listening, sender):
-    answer = await sender.send(f"https://told.example.org:{listening.port}/ended", {}, b"{}")
+    answer = await sender.send(f"https://told.example.org:{listening.port}/ended", {}, b"{}", LOOPBACK)
 
     assert answer == CallbackAnswered(200)
     assert listening.received[0].headers["host"] == f"told.example.org:{listening.port}"
 
 
 async def test_a_receiver_with_a_certificate_of_another_name_is_not(listening, sender):
-    answer = await sender.send(f"https://other.example.org:{listening.port}/ended", {}, b"{}")
+    answer = await sender.send(f"https://other.example.org:{listening.port}/ended", {}, b"{}", LOOPBACK)
 
     assert isinstance(answer, CallbackUnanswered)
     assert "certificate verify failed" in answer.why
@@ -82,9 +82,9 @@ async def test_a_receiver_with_a_certificate_of_another_name_is_not(listening, s
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_refused(listening, sender):
-    strict = HttpCallbackSender(LOOPBACK, 5.0)
+    strict = HttpCallbackSender(5.0)
 
-    answer = await strict.send(f"https://told.example.org:{listening.port}/ended", {}, b"{}")
+    answer = await strict.send(f"https://told.example.org:{listening.port}/ended", {}, b"{}", LOOPBACK)
     await strict.close()
 
     assert "certificate verify failed" in answer.why

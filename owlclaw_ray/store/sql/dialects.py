@@ -36,7 +36,6 @@ from owlclaw_ray.store.sql.schema import (
     active_run,
     callbacks,
     focus_terms,
-    pending_callback,
     runs,
     runs_seq,
 )
@@ -100,9 +99,7 @@ class Dialect(Protocol):
         ...
 
     def due_callbacks(self, columns: tuple[ColumnElement[Any], ...]) -> Select[Any]:
-        """Return the SELECT of the first `per_host` callbacks of each host that are due at `now`, `limit` at most in all, the first of
-        each host before the second of any.
-        """
+        """Return the SELECT of the callbacks that are due at `now`, `limit` at most: see DueCallbacks."""
         ...
 
     def next_seqs(self, connection: Connection, number: int) -> list[int]:
@@ -204,8 +201,7 @@ class Sqlite:
         """As in Dialect: each host's part of the index, as far as `per_host`, then those callbacks by their ids."""
         hosts, due = _hosts(), callbacks.alias("due")
         heads = _heads(select(due.c.callback_id), due, hosts)
-        found = select(*columns).select_from(hosts.join(callbacks, callbacks.c.callback_id.in_(heads)))
-        return found.order_by(_place(callbacks), callbacks.c.next_try_at).limit(bindparam("limit", type_=BigInteger))
+        return _in_turns(select(*columns).select_from(hosts.join(callbacks, callbacks.c.callback_id.in_(heads))))
 
     def next_seqs(self, connection: Connection, number: int) -> list[int]:
         """As in Dialect."""
@@ -304,8 +300,7 @@ class Postgresql:
         """As in Dialect."""
         hosts = _hosts()
         head = _heads(select(*columns), callbacks, hosts).lateral("head")
-        found = select(*head.c).select_from(hosts.join(head, true()))
-        return found.order_by(_place(head), head.c.next_try_at).limit(bindparam("limit", type_=BigInteger))
+        return _in_turns(select(*head.c).select_from(hosts.join(head, true())))
 
     def next_seqs(self, connection: Connection, number: int) -> list[int]:
         """As in Dialect: taken while the agents are locked, so that each agent's runs are numbered in commit order."""
@@ -339,23 +334,38 @@ def _numbers(keys: Iterable[str]) -> list[int]:
 
 
 def _hosts() -> CTE:
-    """Return the hosts with pending callbacks, from one to the next in the index; at the end comes one without a name."""
-    later = callbacks.alias("later")
-    hosts = select(func.min(callbacks.c.host).label("host")).where(pending_callback).cte("hosts", recursive=True)
-    following = select(func.min(later.c.host)).where(later.c.status == IS_PENDING, later.c.host > hosts.c.host)
-    return hosts.union_all(select(following.scalar_subquery()).where(hosts.c.host.is_not(None)))
+    """Return the tenants' hosts with pending callbacks, from one to the next in the index; behind the last one comes none."""
+    first, later = callbacks.alias("first"), callbacks.alias("later")
+
+    def next_of(table: Any, column: str, *where: ColumnElement[bool]) -> ColumnElement[str]:
+        return select(func.min(table.c[column])).where(table.c.status == IS_PENDING, *where).scalar_subquery()
+
+    tenants = select(next_of(first, "tenant").label("tenant")).cte("due_tenants", recursive=True)
+    tenants = tenants.union_all(
+        select(next_of(later, "tenant", later.c.tenant > tenants.c.tenant)).where(tenants.c.tenant.is_not(None))
+    )
+    host = next_of(first, "host", first.c.tenant == tenants.c.tenant).label("host")
+    hosts = select(tenants.c.tenant, host).where(tenants.c.tenant.is_not(None)).cte("hosts", recursive=True)
+    following = next_of(later, "host", later.c.tenant == hosts.c.tenant, later.c.host > hosts.c.host)
+    return hosts.union_all(select(hosts.c.tenant, following).where(hosts.c.host.is_not(None)))
 
 
 def _heads(found: Select[Any], due: Any, hosts: CTE) -> Select[Any]:
-    """Return those of a host that are due."""
-    found = found.where(due.c.status == IS_PENDING, due.c.host == hosts.c.host)
+    """Return those of a tenant's host that are due."""
+    found = found.where(due.c.status == IS_PENDING, due.c.tenant == hosts.c.tenant, due.c.host == hosts.c.host)
     found = found.where(due.c.next_try_at <= bindparam("now", type_=BigInteger)).order_by(due.c.next_try_at)
     return found.limit(bindparam("per_host", type_=BigInteger)).correlate(hosts)
 
 
-def _place(due: Any) -> ColumnElement[int]:
-    """Return the place of a callback among those of its host: the first of each host come before the second of any."""
-    return func.row_number().over(partition_by=due.c.host, order_by=due.c.next_try_at)
+def _in_turns(heads: Select[Any]) -> Select[Any]:
+    """Return the heads with the first of each tenant before the second of any, and within a tenant likewise by host."""
+    each = heads.subquery("each_head")
+    of_host = func.row_number().over(partition_by=(each.c.tenant, each.c.host), order_by=each.c.next_try_at)
+    placed = select(*each.c, of_host.label("of_host")).subquery("placed")
+    order = (placed.c.of_host, placed.c.next_try_at)
+    of_tenant = func.row_number().over(partition_by=placed.c.tenant, order_by=order)
+    columns = [column for column in placed.c if column.name != "of_host"]
+    return select(*columns).order_by(of_tenant, placed.c.next_try_at).limit(bindparam("limit", type_=BigInteger))
 
 
 def _lengths(each: Any, agent: ColumnElement[str]) -> Select[Any]:

@@ -126,7 +126,7 @@ KEYS = RowCodec(AccessKey, access_keys, json=("scopes", "patterns"))
 TENANTS = RowCodec(
     Tenant,
     tenants,
-    json=("quotas", "deletion", "retention"),
+    json=("quotas", "deletion", "retention", "callback_networks"),
     derived={
         "quotas": lambda tenant: dump(tenant.quotas.given),
         "retention": lambda tenant: dump(tenant.retention.given),

@@ -321,7 +321,7 @@ callbacks = Table(
     Column("version", BigInteger, nullable=False),
     Column("changed_by", NAME, nullable=False),
     Column("host", NAME, nullable=False, server_default=""),
-    Index("callbacks_due", "host", "next_try_at", sqlite_where=PENDING, postgresql_where=PENDING),
+    Index("callbacks_due", "tenant", "host", "next_try_at", sqlite_where=PENDING, postgresql_where=PENDING),
     Index("callbacks_by_age", "created_at"),
     Index("callbacks_by_run", "run_id"),
     Index("callbacks_by_agent", "agent", "created_at"),
@@ -491,6 +491,7 @@ tenants = Table(
     Column("quotas", Text, nullable=False, server_default="{}"),
     Column("deletion", Text),
     Column("retention", Text, nullable=False, server_default="{}"),
+    Column("callback_networks", Text),
 )
 """The tenants, but for the default one as long as nothing was said of it."""
 

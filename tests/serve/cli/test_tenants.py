@@ -123,3 +123,18 @@ def test_a_retention_that_is_no_number_of_days_is_refused(suspended: Run, said: 
     refused = suspended("tenants", "update", "acme", "--retention", said)
 
     assert (refused.exit_code, "is not NAME=DAYS" in refused.output) == (2, True)
+
+
+def test_where_a_tenant_s_callbacks_may_go_is_given_changed_shown_and_taken_back(suspended: Run):
+    two = ("--callback-network", "10.1.0.0/16", "--callback-network", "fd00::/8")
+    steps = [("create", *two), ("update", "--callback-network", "public"), ("update", "--callback-network", "none")]
+    found, said = [], []
+    for command, *options in steps:
+        made = suspended("tenants", command, "brief", *options)
+        assert made.exit_code == 0, made.output
+        found.append(json.loads(suspended("tenants", "show", "brief", "--json").output)["callback_networks"])
+        said.append(suspended("tenants", "show", "brief").output.splitlines()[-1])
+
+    assert found == [["10.1.0.0/16", "fd00::/8"], [], None]
+    assert said[:2] == ["callbacks: public addresses, 10.1.0.0/16, fd00::/8", "callbacks: public addresses"]
+    assert "callbacks" not in said[2]

@@ -4,7 +4,10 @@ import json
 
 import pytest
 
+from owlclaw_ray.ids import DEFAULT_TENANT
+from owlclaw_ray.webhooks.callback_secrets import tenant_secrets
 from tests.serve.cli.conftest import Run
+from tests.serve.webhook_double import CALLBACK_KEY
 
 
 def test_sources_are_listed_without_their_secrets(owlclaw: Run):
@@ -48,6 +51,13 @@ def test_what_cannot_be_repeated_says_why(owlclaw: Run):
         result = owlclaw("webhooks", "redeliver", identifier)
         assert result.exit_code == 1
         assert f"cannot be repeated: {why}" in result.output
+
+
+def test_the_secrets_of_callbacks_are_shown(owlclaw: Run):
+    (secret,) = tenant_secrets([CALLBACK_KEY], DEFAULT_TENANT)
+
+    assert owlclaw("webhooks", "secrets").output == f"{secret}\n"
+    assert json.loads(owlclaw("webhooks", "secrets", "--json").output) == [secret]
 
 
 @pytest.mark.parametrize("command", ["deliveries", "callbacks"])
