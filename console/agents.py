@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from os.path import commonprefix
 from typing import ClassVar
 
 from msgspec import Struct
@@ -24,7 +23,6 @@ from owlclaw_ray.domain.budget import NANO
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.memory import MemoryStats
-from owlclaw_ray.domain.principal import Principal
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.usage import Grain, RunBucket, UsageBy
@@ -39,10 +37,9 @@ from serve.errors import InvalidRequestError, MalformedJsonError
 from serve.parameters import agent_of, principal_of, tenant_of
 from serve.request_bodies import checked, read_json
 from serve.trigger_request import request_of, trigger_of
+from serve.visible_agents import visible_agents
 
 PAGE = 100
-_LOOKED_THROUGH, _MOST_LOOKS = 1_000, 10
-"""How many agents are read at once, and how often, for a page of those that a narrowed principal may see."""
 _RECENT = 10
 _DAYS = 30
 _ARTIFACTS = 20
@@ -88,9 +85,10 @@ class AgentPages(Pages):
             principal.require("runs:read")
             costs = await self._costs(request, ())
             called = [each.agent_id for each in costs if principal.sees(each)]
-            agents = list(await self._runtime.agents_called(tenant_of(request), called))
+            agents = await self._runtime.agents_called(tenant_of(request), called)
         else:
-            agents, following = await self._page(principal, after, name, busy=busy)
+            found = await visible_agents(self._runtime, principal, PAGE, after, prefix=name, busy=busy)
+            agents, following = found.agents, found.next_after
             costs = await self._costs(request, [each.agent for each in agents]) if agents else {}
         return await self.shown(
             request,
@@ -104,25 +102,6 @@ class AgentPages(Pages):
             name=name,
             busy=busy,
         )
-
-    async def _page(
-        self, principal: Principal, after: str, name: str, *, busy: bool
-    ) -> tuple[list[AgentView], str | None]:
-        """Return a page of what a principal may see of the agents, and the one behind which to go on; None if there are no more.
-
-        Of a principal that is narrowed to some agents only those are read that begin as all of its patterns do.
-        """
-        prefix, agents = _common_prefix(principal.patterns, name), list[AgentView]()
-        step = _LOOKED_THROUGH if principal.patterns else PAGE + 1
-        for _ in range(_MOST_LOOKS if prefix is not None else 0):
-            found = await self._runtime.agents(principal.tenant, after, step, prefix=prefix or "", busy=busy)
-            agents += [each for each in found if principal.sees(each.agent)]
-            if len(agents) > PAGE:
-                return agents[:PAGE], agents[PAGE - 1].agent.agent_id
-            if len(found) < step:
-                return agents, None
-            after = found[-1].agent.agent_id
-        return agents, after if prefix is not None else None
 
     async def _costs(self, request: Request, agents: Sequence[AgentRef]) -> Mapping[AgentRef, float]:
         """Return what runs of these agents, or of those that cost most, have cost today, in US dollars and that order."""
@@ -251,14 +230,6 @@ class AgentPages(Pages):
         key = form.text("once")[:255] or None
         accepted = await begun(self._runtime, request_of(request, ref, trigger, admission, key))
         return see(f"/runs/{accepted.run_id}")
-
-
-def _common_prefix(patterns: Sequence[str], name: str) -> str | None:
-    """Return how all agents begin that one of the patterns, if there are any, and the beginning of a name stand for; None: none do."""
-    begins = commonprefix([each.removeprefix("agent:").partition("*")[0] for each in patterns])  # noqa: RUF071 - by characters
-    if begins.startswith(name):
-        return begins
-    return name if name.startswith(begins) else None
 
 
 async def view_of(runtime: Runtime, agent: AgentRef) -> AgentView:

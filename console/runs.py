@@ -34,11 +34,14 @@ from serve.errors import InvalidRequestError
 from serve.parameters import check_owner, principal_of, tenant_of
 from serve.surfaces import Surroundings
 from serve.trigger_request import request_of
+from serve.visible_agents import visible_agents
 
 PAGE = 50
 _MOST_NEWS = 50
 _MOST_AT_ONCE = 50
 _COMMITTED_TOGETHER = 25
+_OFFERED = 100
+"""Agents that are offered while one types."""
 _MINUTES = 120
 _FRESH_SECONDS = 10.0
 """How old what surrounds the list may be."""
@@ -66,7 +69,9 @@ class RunsPages(Pages):
     def __init__(self, surroundings: Surroundings, templates: Templates, badge: ApprovalBadge) -> None:
         super().__init__(surroundings, templates, badge)
         self._charts: SharedAnswers[TenantId, Chart | None] = SharedAnswers(surroundings.clock)
-        self._usable: SharedAnswers[TenantId, Sequence[AgentRef]] = SharedAnswers(surroundings.clock)
+        self._usable: SharedAnswers[tuple[TenantId, tuple[str, ...]], Sequence[AgentRef]] = SharedAnswers(
+            surroundings.clock
+        )
 
     @page(
         "GET /console/runs",
@@ -148,15 +153,16 @@ class RunsPages(Pages):
 
     async def _agents(self, request: Request) -> Sequence[str]:
         """Return the agents that a first run can be of, as they were some seconds ago."""
-        principal, tenant = principal_of(request), tenant_of(request)
+        principal = principal_of(request)
         if not principal.may("agents:read"):
             return ()
 
         async def usable() -> Sequence[AgentRef]:
-            return [each.agent for each in await self._runtime.agents(tenant, "", 100) if not each.problem]
+            found = await visible_agents(self._runtime, principal, _OFFERED)
+            return [each.agent for each in found.agents if not each.problem]
 
-        found = await self._usable.answer(tenant, _FRESH_SECONDS, usable)
-        return [each.agent_id for each in found if principal.sees(each)]
+        found = await self._usable.answer((principal.tenant, principal.patterns), _FRESH_SECONDS, usable)
+        return [each.agent_id for each in found]
 
     @page("GET /console/runs/selection", "runs:write", "action", "run", "back")
     async def console_selection(self, request: Request) -> Response:

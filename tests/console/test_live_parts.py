@@ -323,9 +323,9 @@ async def test_what_surrounds_the_list_of_runs_is_asked_for_once_for_all_who_loo
     asked = []
 
     def noted(name, ask):
-        async def answer(*given):
+        async def answer(*given, **more):
             asked.append(name)
-            return await ask(*given)
+            return await ask(*given, **more)
 
         monkeypatch.setattr(runtime, name, answer)
 
