@@ -81,6 +81,7 @@ class ApprovalPages(Pages):
             here=f"{PREFIX}/approvals{query(status='' if status == _PENDING else status, agent=agent, after=after)}",
             decider=principal_id_of(request),
             narrowed=narrowed,
+            waiting=await self._badge.by_agent(principal_of(request)) if narrowed else {},
             status=status,
             agent=agent,
             statuses=[*(each.value for each in ApprovalStatus), _ANY],

@@ -407,8 +407,8 @@ class ApprovalFilter(Query[Sequence[Approval]], frozen=True):
     """Where to go on, in the order that is asked for."""
 
 
-class PendingApprovalCount(Query[int], frozen=True):
-    """How many of the tenant's approvals are pending, as far as the limit."""
+class PendingApprovalCounts(Query[Mapping[AgentRef, int]], frozen=True):
+    """How many of the tenant's approvals are pending for each agent that has any, of the `limit` that were asked for first."""
 
     tenant: TenantId
     limit: int

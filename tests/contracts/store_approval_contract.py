@@ -44,7 +44,7 @@ from owlclaw_ray.store.queries import (
     JournalOfRun,
     LedgerBreaks,
     LedgerFilter,
-    PendingApprovalCount,
+    PendingApprovalCounts,
     RunById,
 )
 from tests.contracts.store_commands import AGENT, NOW, activation, claimed, ending, entries, one, submission
@@ -477,13 +477,15 @@ class ApprovalContract:
         assert await behind(request("b")) == ["apr_a"]
         assert await behind(request("a")) == []
 
-    async def test_those_that_are_pending_are_counted_as_far_as_wanted(self, store: Store) -> None:
-        await waits(store, *(request(name) for name in "abcd"))
+    async def test_those_that_are_pending_are_counted_for_each_agent_as_far_as_wanted(self, store: Store) -> None:
+        other = AgentRef.parse("other")
+        later = replace(request("d", other), requested_at=NOW + timedelta(seconds=1))
+        await waits(store, *(request(name) for name in "abc"), later)
         await one(store, deciding("a"))
 
-        assert await store.read(PendingApprovalCount(AGENT.tenant, 9)) == 3
-        assert await store.read(PendingApprovalCount(AGENT.tenant, 2)) == 2
-        assert await store.read(PendingApprovalCount(TenantId("other"), 9)) == 0
+        assert await store.read(PendingApprovalCounts(AGENT.tenant, 9)) == {AGENT: 2, other: 1}
+        assert await store.read(PendingApprovalCounts(AGENT.tenant, 2)) == {AGENT: 2}, "those that were asked for first"
+        assert await store.read(PendingApprovalCounts(TenantId("other"), 9)) == {}
 
     async def test_each_end_of_an_approval_is_in_the_ledger(self, store: Store) -> None:
         await waits(store, request("a"), request("b"))

@@ -63,7 +63,7 @@ from owlclaw_ray.store.queries import (
     OldCallbacks,
     OldDeliveries,
     PausedHeartbeats,
-    PendingApprovalCount,
+    PendingApprovalCounts,
     PendingCallbackCount,
     ProgressOfRuns,
     PromptTexts,
@@ -569,11 +569,13 @@ def _read_approvals(connection: Connection, where: ApprovalFilter) -> Sequence[A
     return [approval_of(row) for row in connection.execute(found)]
 
 
-@reads(PendingApprovalCount)
-def _count_pending_approvals(connection: Connection, query: PendingApprovalCount) -> int:
+@reads(PendingApprovalCounts)
+def _count_pending_approvals(connection: Connection, query: PendingApprovalCounts) -> Mapping[AgentRef, int]:
     where = ApprovalFilter(query.tenant, status=ApprovalStatus.PENDING)
-    found = select(approvals.c.approval_id).where(*_of_runs(approvals, where)).limit(query.limit)
-    return len(connection.execute(found).all())
+    found = select(approvals.c.agent).where(*_of_runs(approvals, where)).order_by(approvals.c.requested_at)
+    first = found.limit(query.limit).subquery()
+    counted = select(first.c.agent, func.count()).group_by(first.c.agent)
+    return {agent_of(key): number for key, number in connection.execute(counted)}
 
 
 def _of_runs(table: Table, where: ApprovalFilter | CallbackFilter) -> Iterator[ColumnElement[bool]]:

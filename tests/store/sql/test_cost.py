@@ -55,7 +55,7 @@ from owlclaw_ray.store.queries import (
     LedgerFilter,
     LedgerPlace,
     NextDueTime,
-    PendingApprovalCount,
+    PendingApprovalCounts,
     ReleasedRuns,
     RunById,
     RunFilter,
@@ -220,7 +220,7 @@ async def test_approvals_are_asked_decided_and_read_without_reading_whole_tables
             await sqlite_store.apply([command])
         await sqlite_store.read(ApprovalById(AGENT.tenant, ApprovalId("apr_a")))
         await sqlite_store.read(ExpiredApprovals(NOW))
-        await sqlite_store.read(PendingApprovalCount(AGENT.tenant, 9))
+        await sqlite_store.read(PendingApprovalCounts(AGENT.tenant, 9))
         for where in ({}, {"agent": AGENT}, {"run_id": RunId("run_1")}, {"status": ApprovalStatus.PENDING}):
             await sqlite_store.read(ApprovalFilter(AGENT.tenant, **where))
 
