@@ -18,7 +18,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus
 from owlclaw_ray.errors import NotFoundError, Problem, ToolArgumentsError
 from owlclaw_ray.ids import ApprovalId
-from owlclaw_ray.store.queries import ApprovalFilter, ApprovalPlace
+from owlclaw_ray.store.queries import ApprovalFilter, Place
 from serve.errors import InvalidRequestError, MalformedJsonError
 from serve.parameters import (
     actor_of,
@@ -98,7 +98,7 @@ class ApprovalPages(Pages):
         expiring, place = status == _PENDING, None
         if after:
             last = (await self._named(request, after)).request
-            place = ApprovalPlace(last.expires_at if expiring else last.requested_at, last.approval_id)
+            place = Place(last.expires_at if expiring else last.requested_at, last.approval_id)
         where = ApprovalFilter(tenant_of(request), ref, None, wanted, PAGE + 1, expiring, place)
         return await self._runtime.approvals(where)
 

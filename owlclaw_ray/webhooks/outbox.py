@@ -35,7 +35,7 @@ from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import CallbackChanged, CallbackStored, ChangeCallback
 from owlclaw_ray.store.durable_store import DurableStore
-from owlclaw_ray.store.queries import CallbackById, CallbackFilter, DueCallbacks, RunById
+from owlclaw_ray.store.queries import CallbackById, CallbackFilter, DueCallbacks, Place, RunById
 
 LOST_AFTER = 60.0
 """Seconds after its start when an attempt counts as lost; senders take less."""
@@ -104,8 +104,15 @@ class WebhookOutbox:
     def __init__(self, store: Store, clock: Clock, ids: IdSource) -> None:
         self._store, self._clock, self._ids = store, clock, ids
 
-    async def callbacks(self, where: CallbackFilter) -> Sequence[Callback]:
-        """Return the callbacks that match, newest first."""
+    async def callbacks(self, where: CallbackFilter, before: CallbackId | None = None) -> Sequence[Callback]:
+        """Return the callbacks that match, newest first; only those that were made before that one. Raises NotFoundError if it is not
+        there, or of another agent than is asked for.
+        """
+        if before is not None:
+            last = await self.callback(where.tenant, before)
+            if where.agent not in {None, last.agent}:
+                raise NotFoundError("callback", before)
+            where = replace(where, before=Place(last.created_at, last.callback_id))
         return await self._store.read(where)
 
     async def callback(self, tenant: TenantId, callback_id: CallbackId) -> Callback:

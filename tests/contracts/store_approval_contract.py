@@ -39,12 +39,12 @@ from owlclaw_ray.store.queries import (
     AgentsWithWork,
     ApprovalById,
     ApprovalFilter,
-    ApprovalPlace,
     ExpiredApprovals,
     JournalOfRun,
     LedgerBreaks,
     LedgerFilter,
     PendingApprovalCounts,
+    Place,
     RunById,
 )
 from tests.contracts.store_commands import AGENT, NOW, activation, claimed, ending, entries, one, submission
@@ -455,7 +455,7 @@ class ApprovalContract:
 
         found: list[ApprovalRequest] = []
         while True:
-            place = ApprovalPlace(found[-1].expires_at, found[-1].approval_id) if found else None
+            place = Place(found[-1].expires_at, found[-1].approval_id) if found else None
             page = await store.read(ApprovalFilter(AGENT.tenant, AGENT, limit=3, expiring=True, after=place))
             found += [each.request for each in page]
             if len(page) < 3:
@@ -469,7 +469,7 @@ class ApprovalContract:
         await waits(store, request("a"), request("b"), later)
 
         async def behind(each: ApprovalRequest) -> list[str]:
-            place = ApprovalPlace(each.requested_at, each.approval_id)
+            place = Place(each.requested_at, each.approval_id)
             found = await store.read(ApprovalFilter(AGENT.tenant, after=place))
             return [approval.request.approval_id for approval in found]
 
