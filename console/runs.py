@@ -19,7 +19,7 @@ from console.charts import Chart, last, runs_chart
 from console.jinja import Templates
 from console.live_parts import SharedAnswers
 from console.pages import FRAGMENT, PREFIX, Pages, back, known, own_path, page
-from console.run_filter import FIELDS, OPEN, RunsFilter
+from console.run_filter import FIELDS, OPEN, RunsFilter, recent_spans
 from console.visits import read_form
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import Run, RunStatus
@@ -108,6 +108,7 @@ class RunsPages(Pages):
             before=asked.get("before", ""),
             upto=upto,
             grows=part == "rows" and not asked.get("upto"),
+            spans={} if part in {"rows", "chart"} else recent_spans(self._now()),
             statuses=[OPEN, *(each.value for each in RunStatus)],
             kinds=list(TriggerKind),
             did=did and (did[1], int(did[2]), int(did[3] or 0)),

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from console import approvals as inbox
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.run import RunStatus
 from tests.console.conftest import issued
 from tests.console.test_pages import change, triggered
@@ -155,3 +156,15 @@ async def test_archiving_a_memory_is_behind_a_word_of_what_it_means(browser, run
     behind = re.search(r"<details><summary>Archive</summary>.*?</details>", page, re.DOTALL)[0]
     assert '/archive"' in behind
     assert "no page brings it back" in behind
+
+
+async def test_suspending_a_tenant_is_behind_a_word_of_what_it_means(browser, runtime):
+    await browser.sign_in(await issued(runtime, "admin"))
+    await runtime.tenants.create(LOCAL, "acme")
+
+    page = (await browser.get("/console/tenants/acme")).text
+
+    behind = re.search(r"<details[^>]*><summary[^>]*>Suspend it</summary>.*?</details>", page, re.DOTALL)[0]
+    assert 'value="suspended"' in behind
+    assert "its keys are refused" in behind
+    assert page.count('value="suspended"') == 1
