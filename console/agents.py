@@ -12,16 +12,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from console.charts import cost_chart, last, runs_chart
-from console.pages import FRAGMENT, Pages, page, see
+from console.pages import FRAGMENT, Pages, page
 from console.prompt import BarSegment, segments
-from console.runs import begun
-from console.visits import SentForm, read_form
-from owlclaw_ray import wire
+from console.runs import triggered
+from console.visits import read_form
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.artifact import StoredArtifact
 from owlclaw_ray.domain.budget import NANO
 from owlclaw_ray.domain.journal import EntryKind
-from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.memory import MemoryStats
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule
@@ -33,10 +32,8 @@ from owlclaw_ray.runtime.api import AgentView, Runtime
 from owlclaw_ray.store.queries import RunFilter, ScheduleFilter
 from owlclaw_ray.store.usage import RunUsage
 from serve.agents import artifact_response
-from serve.errors import InvalidRequestError, MalformedJsonError
+from serve.errors import InvalidRequestError
 from serve.parameters import agent_of, principal_of, tenant_of
-from serve.request_bodies import checked, read_json
-from serve.trigger_request import request_of, trigger_of
 from serve.visible_agents import visible_agents
 
 PAGE = 100
@@ -210,26 +207,10 @@ class AgentPages(Pages):
         artifact_id = ArtifactId(request.path_params["artifact_id"].replace("\0", ""))
         return await artifact_response(await self._runtime.artifact(ref, artifact_id))
 
-    @page("POST /console/agents/{agent}/triggers", "runs:write")
+    @page("POST /console/agents/{agent}/triggers", "runs:write", form=console_agent)
     async def console_trigger(self, request: Request) -> Response:
         """Trigger the agent, and lead to its run; the same form twice makes one run."""
-        return await self._trigger(request, await read_form(request), request.path_params["agent"])
-
-    @page("POST /console/triggers", "runs:write")
-    async def console_trigger_chosen(self, request: Request) -> Response:
-        """Trigger the agent that is chosen in the form."""
-        form = await read_form(request)
-        return await self._trigger(request, form, form.text("agent").strip())
-
-    async def _trigger(self, request: Request, form: SentForm, agent: str) -> Response:
-        ref = agent_of(request, agent)
-        asked: JsonObject = {"focus": form.text("focus").strip()}
-        if form.text("payload").strip():
-            asked["payload"] = _payload(form.text("payload"))
-        trigger, admission = trigger_of(checked(asked, wire.TriggerRequest))
-        key = form.text("once")[:255] or None
-        accepted = await begun(self._runtime, request_of(request, ref, trigger, admission, key))
-        return see(f"/runs/{accepted.run_id}")
+        return await triggered(self._runtime, request, await read_form(request), request.path_params["agent"])
 
 
 async def view_of(runtime: Runtime, agent: AgentRef) -> AgentView:
@@ -238,12 +219,3 @@ async def view_of(runtime: Runtime, agent: AgentRef) -> AgentView:
         return await runtime.agent(agent)
     except UnknownAgentError as error:
         return AgentView(agent, None, model="", scripted=False, isolation="", warnings=(), problem=str(error))
-
-
-def _payload(text: str) -> JsonValue:
-    """Return the JSON that somebody typed; raises InvalidRequestError."""
-    try:
-        return read_json(text.encode())
-    except MalformedJsonError as error:
-        fix = 'write JSON, such as {"symbol": "600519"}; a text needs quotation marks'
-        raise InvalidRequestError([Problem("payload", str(error), fix)]) from None

@@ -18,10 +18,12 @@ from console.badge import ApprovalBadge
 from console.charts import Chart, last, runs_chart
 from console.jinja import Templates
 from console.live_parts import SharedAnswers
-from console.pages import FRAGMENT, PREFIX, Pages, back, known, own_path, page
+from console.pages import FRAGMENT, PREFIX, Pages, back, known, own_path, page, see
 from console.run_filter import FIELDS, OPEN, RunsFilter, recent_spans
-from console.visits import read_form
+from console.visits import SentForm, read_form
+from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.trigger import ENQUEUED, Trigger, TriggerKind
 from owlclaw_ray.domain.usage import Grain
@@ -30,10 +32,11 @@ from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.runtime.api import Runtime, TriggerRequest
 from owlclaw_ray.store.commands import RunAccepted
 from owlclaw_ray.store.usage import RunUsage
-from serve.errors import InvalidRequestError
-from serve.parameters import check_owner, principal_of, tenant_of
+from serve.errors import InvalidRequestError, MalformedJsonError
+from serve.parameters import agent_of, check_owner, principal_of, tenant_of
+from serve.request_bodies import checked, read_json
 from serve.surfaces import Surroundings
-from serve.trigger_request import request_of
+from serve.trigger_request import request_of, trigger_of
 from serve.visible_agents import visible_agents
 
 PAGE = 50
@@ -116,6 +119,12 @@ class RunsPages(Pages):
             here=f"{PREFIX}/runs{chosen.address()}",
             listed=f"{PREFIX}/runs{chosen.address(before=asked.get('before', ''))}",
         )
+
+    @page("POST /console/triggers", "runs:write", form=console_runs)
+    async def console_trigger_chosen(self, request: Request) -> Response:
+        """Trigger the agent that is chosen in the form."""
+        form = await read_form(request)
+        return await triggered(self._runtime, request, form, form.text("agent").strip())
 
     async def _minutes(self, request: Request) -> Chart | None:
         """Return how many runs ended how in the last minutes, some seconds ago."""
@@ -260,6 +269,18 @@ def again(request: Request, run: Run, key: str) -> TriggerRequest:
     return request_of(request, run.agent, trigger, ENQUEUED, key)
 
 
+async def triggered(runtime: Runtime, request: Request, form: SentForm, agent: str) -> Response:
+    """Trigger the agent as a form says, and lead to its run; raises as Runtime.submit, InvalidRequestError, AccessDeniedError."""
+    ref = agent_of(request, agent)
+    asked: JsonObject = {"focus": form.text("focus").strip()}
+    if form.text("payload").strip():
+        asked["payload"] = _payload(form.text("payload"))
+    trigger, admission = trigger_of(checked(asked, wire.TriggerRequest))
+    key = form.text("once")[:255] or None
+    accepted = await begun(runtime, request_of(request, ref, trigger, admission, key))
+    return see(f"/runs/{accepted.run_id}")
+
+
 async def begun(runtime: Runtime, asked: TriggerRequest) -> RunAccepted:
     """Submit a trigger; raises as Runtime.submit."""
     (outcome,) = await runtime.submit_all([asked])
@@ -287,3 +308,12 @@ def action_of(text: str) -> str:
 
 def _concerns(action: str, run: Run) -> bool:
     return action == "rerun" or not (run.status.final or run.cancel_requested)
+
+
+def _payload(text: str) -> JsonValue:
+    """Return the JSON that somebody typed; raises InvalidRequestError."""
+    try:
+        return read_json(text.encode())
+    except MalformedJsonError as error:
+        fix = 'write JSON, such as {"symbol": "600519"}; a text needs quotation marks'
+        raise InvalidRequestError([Problem("payload", str(error), fix)]) from None

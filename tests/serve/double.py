@@ -743,7 +743,7 @@ class MemoryRuntime(Runtime):
             return request.expires_at if where.expiring else request.requested_at, request.approval_id
 
         ordered = sorted(self._approvals.values(), key=place, reverse=not where.expiring)
-        behind = None if where.after is None else (where.after.at, where.after.approval_id)
+        behind = None if where.after is None else (where.after.at, where.after.id)
         found = [
             approval
             for approval in ordered
