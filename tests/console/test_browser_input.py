@@ -353,3 +353,18 @@ def test_tab_comes_to_one_bar_of_the_picture_and_arrows_lead_to_the_others(chrom
         assert page.evaluate("document.activeElement.closest('svg')") is None
         page.keyboard.press("Shift+Tab")
         assert page.evaluate(focused) == bars[-1], "it comes back to the bar that was left"
+
+
+def test_a_run_stays_chosen_when_its_row_changes(chromium, http):
+    approval = waiting(http, 57)
+    with opened(chromium, http) as page:
+        page.goto(f"{http.base_url}/console/runs")
+        row = page.locator(f"tr:has(input[value='{approval['run_id']}'])")
+        row.get_by_role("checkbox").check()
+        page.evaluate("document.activeElement.blur()")
+        expect(row).to_contain_text("waiting")
+
+        decide(http, approval)
+
+        expect(row).to_contain_text("completed", timeout=15_000)
+        expect(row.get_by_role("checkbox")).to_be_checked()
