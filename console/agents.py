@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from os.path import commonprefix
 from typing import ClassVar
 
 from msgspec import Struct
@@ -13,18 +12,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from console.charts import cost_chart, last, runs_chart
-from console.pages import FRAGMENT, Pages, page, see
+from console.pages import FRAGMENT, Pages, page
 from console.prompt import BarSegment, segments
-from console.runs import begun
-from console.visits import SentForm, read_form
-from owlclaw_ray import wire
+from console.runs import triggered
+from console.visits import read_form
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef
 from owlclaw_ray.domain.artifact import StoredArtifact
 from owlclaw_ray.domain.budget import NANO
 from owlclaw_ray.domain.journal import EntryKind
-from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.memory import MemoryStats
-from owlclaw_ray.domain.principal import Principal
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.domain.usage import Grain, RunBucket, UsageBy
@@ -35,14 +32,11 @@ from owlclaw_ray.runtime.api import AgentView, Runtime
 from owlclaw_ray.store.queries import RunFilter, ScheduleFilter
 from owlclaw_ray.store.usage import RunUsage
 from serve.agents import artifact_response
-from serve.errors import InvalidRequestError, MalformedJsonError
+from serve.errors import InvalidRequestError
 from serve.parameters import agent_of, principal_of, tenant_of
-from serve.request_bodies import checked, read_json
-from serve.trigger_request import request_of, trigger_of
+from serve.visible_agents import visible_agents
 
 PAGE = 100
-_LOOKED_THROUGH, _MOST_LOOKS = 1_000, 10
-"""How many agents are read at once, and how often, for a page of those that a narrowed principal may see."""
 _RECENT = 10
 _DAYS = 30
 _ARTIFACTS = 20
@@ -88,9 +82,10 @@ class AgentPages(Pages):
             principal.require("runs:read")
             costs = await self._costs(request, ())
             called = [each.agent_id for each in costs if principal.sees(each)]
-            agents = list(await self._runtime.agents_called(tenant_of(request), called))
+            agents = await self._runtime.agents_called(tenant_of(request), called)
         else:
-            agents, following = await self._page(principal, after, name, busy=busy)
+            found = await visible_agents(self._runtime, principal, PAGE, after, prefix=name, busy=busy)
+            agents, following = found.agents, found.next_after
             costs = await self._costs(request, [each.agent for each in agents]) if agents else {}
         return await self.shown(
             request,
@@ -104,25 +99,6 @@ class AgentPages(Pages):
             name=name,
             busy=busy,
         )
-
-    async def _page(
-        self, principal: Principal, after: str, name: str, *, busy: bool
-    ) -> tuple[list[AgentView], str | None]:
-        """Return a page of what a principal may see of the agents, and the one behind which to go on; None if there are no more.
-
-        Of a principal that is narrowed to some agents only those are read that begin as all of its patterns do.
-        """
-        prefix, agents = _common_prefix(principal.patterns, name), list[AgentView]()
-        step = _LOOKED_THROUGH if principal.patterns else PAGE + 1
-        for _ in range(_MOST_LOOKS if prefix is not None else 0):
-            found = await self._runtime.agents(principal.tenant, after, step, prefix=prefix or "", busy=busy)
-            agents += [each for each in found if principal.sees(each.agent)]
-            if len(agents) > PAGE:
-                return agents[:PAGE], agents[PAGE - 1].agent.agent_id
-            if len(found) < step:
-                return agents, None
-            after = found[-1].agent.agent_id
-        return agents, after if prefix is not None else None
 
     async def _costs(self, request: Request, agents: Sequence[AgentRef]) -> Mapping[AgentRef, float]:
         """Return what runs of these agents, or of those that cost most, have cost today, in US dollars and that order."""
@@ -231,34 +207,10 @@ class AgentPages(Pages):
         artifact_id = ArtifactId(request.path_params["artifact_id"].replace("\0", ""))
         return await artifact_response(await self._runtime.artifact(ref, artifact_id))
 
-    @page("POST /console/agents/{agent}/triggers", "runs:write")
+    @page("POST /console/agents/{agent}/triggers", "runs:write", form=console_agent)
     async def console_trigger(self, request: Request) -> Response:
         """Trigger the agent, and lead to its run; the same form twice makes one run."""
-        return await self._trigger(request, await read_form(request), request.path_params["agent"])
-
-    @page("POST /console/triggers", "runs:write")
-    async def console_trigger_chosen(self, request: Request) -> Response:
-        """Trigger the agent that is chosen in the form."""
-        form = await read_form(request)
-        return await self._trigger(request, form, form.text("agent").strip())
-
-    async def _trigger(self, request: Request, form: SentForm, agent: str) -> Response:
-        ref = agent_of(request, agent)
-        asked: JsonObject = {"focus": form.text("focus").strip()}
-        if form.text("payload").strip():
-            asked["payload"] = _payload(form.text("payload"))
-        trigger, admission = trigger_of(checked(asked, wire.TriggerRequest))
-        key = form.text("once")[:255] or None
-        accepted = await begun(self._runtime, request_of(request, ref, trigger, admission, key))
-        return see(f"/runs/{accepted.run_id}")
-
-
-def _common_prefix(patterns: Sequence[str], name: str) -> str | None:
-    """Return how all agents begin that one of the patterns, if there are any, and the beginning of a name stand for; None: none do."""
-    begins = commonprefix([each.removeprefix("agent:").partition("*")[0] for each in patterns])  # noqa: RUF071 - by characters
-    if begins.startswith(name):
-        return begins
-    return name if name.startswith(begins) else None
+        return await triggered(self._runtime, request, await read_form(request), request.path_params["agent"])
 
 
 async def view_of(runtime: Runtime, agent: AgentRef) -> AgentView:
@@ -267,12 +219,3 @@ async def view_of(runtime: Runtime, agent: AgentRef) -> AgentView:
         return await runtime.agent(agent)
     except UnknownAgentError as error:
         return AgentView(agent, None, model="", scripted=False, isolation="", warnings=(), problem=str(error))
-
-
-def _payload(text: str) -> JsonValue:
-    """Return the JSON that somebody typed; raises InvalidRequestError."""
-    try:
-        return read_json(text.encode())
-    except MalformedJsonError as error:
-        fix = 'write JSON, such as {"symbol": "600519"}; a text needs quotation marks'
-        raise InvalidRequestError([Problem("payload", str(error), fix)]) from None

@@ -18,7 +18,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus
 from owlclaw_ray.errors import NotFoundError, Problem, ToolArgumentsError
 from owlclaw_ray.ids import ApprovalId
-from owlclaw_ray.store.queries import ApprovalFilter, ApprovalPlace
+from owlclaw_ray.store.queries import ApprovalFilter, Place
 from serve.errors import InvalidRequestError, MalformedJsonError
 from serve.parameters import (
     actor_of,
@@ -81,6 +81,7 @@ class ApprovalPages(Pages):
             here=f"{PREFIX}/approvals{query(status='' if status == _PENDING else status, agent=agent, after=after)}",
             decider=principal_id_of(request),
             narrowed=narrowed,
+            waiting=await self._badge.by_agent(principal_of(request)) if narrowed else {},
             status=status,
             agent=agent,
             statuses=[*(each.value for each in ApprovalStatus), _ANY],
@@ -97,7 +98,7 @@ class ApprovalPages(Pages):
         expiring, place = status == _PENDING, None
         if after:
             last = (await self._named(request, after)).request
-            place = ApprovalPlace(last.expires_at if expiring else last.requested_at, last.approval_id)
+            place = Place(last.expires_at if expiring else last.requested_at, last.approval_id)
         where = ApprovalFilter(tenant_of(request), ref, None, wanted, PAGE + 1, expiring, place)
         return await self._runtime.approvals(where)
 

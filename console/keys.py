@@ -49,7 +49,7 @@ class KeyPages(Pages):
             for_tenant=request.query_params.get("tenant", ""),
         )
 
-    @page("POST /console/keys", "keys:admin")
+    @page("POST /console/keys", "keys:admin", form=console_keys)
     async def console_create_key(self, request: Request) -> Response:
         """Make a key that can do no more than who makes it."""
         form = await read_form(request)
@@ -62,7 +62,7 @@ class KeyPages(Pages):
         wanted = wanted_key(checked(asked, wire.KeyRequest))
         return await self._issued(request, await self._runtime.keys.create(principal_of(request), wanted), "made")
 
-    @page("POST /console/keys/{key_id}/rotate", "keys:admin")
+    @page("POST /console/keys/{key_id}/rotate", "keys:admin", form=console_keys)
     async def console_rotate_key(self, request: Request) -> Response:
         """Make another secret; the one before stays valid for so many hours."""
         form = await read_form(request)

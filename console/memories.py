@@ -77,7 +77,7 @@ class MemoryPages(Pages):
             seen=seen,
         )
 
-    @page("POST /console/agents/{agent}/memories", "memories:write")
+    @page("POST /console/agents/{agent}/memories", "memories:write", form=console_memories)
     async def console_remember(self, request: Request) -> Response:
         """Have the agent remember something."""
         form, ref = await read_form(request), agent_of(request, request.path_params["agent"])
@@ -91,7 +91,26 @@ class MemoryPages(Pages):
         )
         return see(f"/agents/{segment(ref.agent_id)}/memories")
 
-    @page("POST /console/agents/{agent}/memories/{memory_id}", "memories:write")
+    @page("GET /console/agents/{agent}/memories/{memory_id}", "memories:read")
+    async def console_memory(self, request: Request) -> Response:
+        """Show a memory, active or archived, and who did what to it."""
+        ref = agent_of(request, request.path_params["agent"])
+        memory = await self._runtime.memory.memory(ref, MemoryId(request.path_params["memory_id"].replace("\0", "")))
+        archived = memory.memory_id not in {each.memory_id for each in await self._runtime.memory.memories(ref)}
+        changes, cut = await self._changes(request, ref, memory)
+        return await self.shown(
+            request,
+            "memory.html",
+            agent=ref.agent_id,
+            each=memory,
+            archived=archived,
+            seen=seen,
+            changes=changes,
+            cut=cut,
+            may_history=principal_of(request).may("ledger:read"),
+        )
+
+    @page("POST /console/agents/{agent}/memories/{memory_id}", "memories:write", form=console_memory)
     async def console_edit_memory(self, request: Request) -> Response:
         """Change a memory, if it is still what the page showed."""
         form, ref = await read_form(request), agent_of(request, request.path_params["agent"])
@@ -121,25 +140,6 @@ class MemoryPages(Pages):
         if not await self._runtime.memory.archive(ref, (memory_id,), by=actor_of(request, "")):
             raise NotFoundError("memory", memory_id)
         return see(f"/agents/{segment(ref.agent_id)}/memories")
-
-    @page("GET /console/agents/{agent}/memories/{memory_id}", "memories:read")
-    async def console_memory(self, request: Request) -> Response:
-        """Show a memory, active or archived, and who did what to it."""
-        ref = agent_of(request, request.path_params["agent"])
-        memory = await self._runtime.memory.memory(ref, MemoryId(request.path_params["memory_id"].replace("\0", "")))
-        archived = memory.memory_id not in {each.memory_id for each in await self._runtime.memory.memories(ref)}
-        changes, cut = await self._changes(request, ref, memory)
-        return await self.shown(
-            request,
-            "memory.html",
-            agent=ref.agent_id,
-            each=memory,
-            archived=archived,
-            seen=seen,
-            changes=changes,
-            cut=cut,
-            may_history=principal_of(request).may("ledger:read"),
-        )
 
     async def _changes(self, request: Request, ref: AgentRef, memory: Memory) -> tuple[Sequence[MemoryChange], bool]:
         """Return what was done to a memory, newest first, as far as the principal may read the ledger; and whether older changes of the

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import ClassVar, TypeVar, cast
 from urllib.parse import parse_qsl
 
+from fastapi.exceptions import RequestValidationError
 from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -20,12 +21,14 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from console.badge import ApprovalBadge
 from console.jinja import Templates, query
 from console.live_parts import Audience, LiveParts
+from console.refusal import Refusal
 from console.text import bytes_of
-from console.visits import Visit, form_token, new_visitor
+from console.visits import SentForm, Visit, form_token, new_visitor, read_form
 from owlclaw_ray.domain.principal import LOCAL, Principal
-from owlclaw_ray.errors import AccessDeniedError, NotFoundError
+from owlclaw_ray.errors import AccessDeniedError, NotFoundError, OwlClawError
 from owlclaw_ray.wire import MAX_ID
 from serve.parameters import principal_id_of, principal_of
+from serve.problems import ProblemDetails, problem_of
 from serve.resource import Resource, operation
 from serve.surfaces import Surroundings
 
@@ -38,10 +41,17 @@ _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Awaitable[Response]])
 _T = TypeVar("_T")
 _AUDIENCE = "owlclaw.audience"
 """In the ASGI scope: for whom a live part is made."""
+_SCOPES: dict[Callable[..., Awaitable[Response]], str] = {}
+"""Of each page."""
+_REFUSAL = "owlclaw.refusal"
+"""In the ASGI scope: the form that comes back."""
+_NOT_OF_THE_FORM = 500
+"""The first status that says nothing of what was sent."""
 _WORTH_COMPRESSING = 1_000
 """Bytes of a page."""
 _BLUR_BYTES = 100
 _LEVEL = 1
+_NO_REFUSAL = Refusal()
 _GZIP = re.compile(r"(?:^|,)\s*gzip\s*(?:$|,|;(?!\s*q=0(?:\.0*)?\s*(?:$|,)))", re.IGNORECASE)
 """In the header of one who takes it; with a weight of 0 it is refused."""
 
@@ -73,17 +83,53 @@ FIRST_PLACES = 3
 
 
 def page(
-    route: str, scope: str, *queries: str, live: Mapping[str, float] = MappingProxyType({}), personal: bool = False
+    route: str,
+    scope: str,
+    *queries: str,
+    live: Mapping[str, float] = MappingProxyType({}),
+    personal: bool = False,
+    form: Callable[..., Awaitable[Response]] | None = None,
 ) -> Callable[[_Endpoint], _Endpoint]:
     """Return what marks a function as the page, or the action, of a route; `queries`: the query parameters that it takes.
 
     `live`: parts that open pages ask for again and again, and how many seconds old each may be. All who may see the same get the same,
     so there is no token in their forms: a live region fills in that of its page. `personal`: they tell who asks from others who may see
-    the same.
+    the same. `form`: the page that has the form which is sent to this action. What is refused comes back on it with what was typed, to
+    those who may see the page.
     """
     extra = {"parameters": [{"name": name, "in": "query"} for name in queries]}
     mark = operation(route, scope, "", {200: {}}, extra=extra, documented=False)
-    return (lambda endpoint: mark(_shared(endpoint, live, personal=personal))) if live else mark
+
+    def marked(endpoint: _Endpoint) -> _Endpoint:
+        if live:
+            endpoint = _shared(endpoint, live, personal=personal)
+        if form is not None:
+            endpoint = _returned(endpoint, form)
+        _SCOPES[endpoint] = scope
+        return mark(endpoint)
+
+    return marked
+
+
+def _returned(endpoint: _Endpoint, form: Callable[..., Awaitable[Response]]) -> _Endpoint:
+    @wraps(endpoint)
+    async def answered(self: Pages, request: Request) -> Response:
+        sent = await read_form(request)
+        try:
+            return await endpoint(self, request)
+        except (OwlClawError, RequestValidationError) as error:
+            problem = self._refuse(request, sent, error)
+            if problem.status >= _NOT_OF_THE_FORM or not principal_of(request).may(_SCOPES[form]):
+                raise
+            try:
+                response = await form(self, request)
+            except OwlClawError:
+                raise error from None
+            response.status_code = problem.status
+            response.headers.update(problem.headers)
+            return response
+
+    return cast("_Endpoint", answered)
 
 
 def _shared(endpoint: _Endpoint, live: Mapping[str, float], *, personal: bool) -> _Endpoint:
@@ -141,6 +187,7 @@ class Pages(Resource):
             "place": next((each.title for each in PLACES if each.path == self.place), ""),
             "places": places_of(principal),
             "first_places": FIRST_PLACES,
+            "refusal": request.scope.get(_REFUSAL, _NO_REFUSAL),
             **facts,
         }
         if part in parts:
@@ -149,6 +196,14 @@ class Pages(Resource):
         if not visit.session and not visit.visitor:
             visit.set(response, "visit", secret)
         return response
+
+    @staticmethod
+    def _refuse(request: Request, sent: SentForm, error: Exception) -> ProblemDetails:
+        """Have the page that is shown next bring the form back; return what is wrong with it."""
+        path = request.scope["path"]
+        problem = problem_of(error, path)
+        request.scope[_REFUSAL] = Refusal.of(path, sent, problem)
+        return problem
 
     def _now(self) -> datetime:
         return self._surroundings.clock.now()

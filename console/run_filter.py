@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -69,6 +69,14 @@ class RunsFilter(Struct, frozen=True):
             _moment("until", self.until),
             self.text[:MAX_FOCUS] or None,
         )
+
+
+def recent_spans(now: datetime) -> Mapping[str, str]:
+    """Return since when runs were accepted that are recent, as `since` says it, by what that is called: in minutes and days of UTC."""
+    minute = now.astimezone(UTC).replace(second=0, microsecond=0, tzinfo=None)
+    today = minute.replace(hour=0, minute=0)
+    begins = {"last hour": minute - timedelta(hours=1), "today": today, "last 7 days": today - timedelta(days=6)}
+    return {name: at.isoformat(timespec="minutes") for name, at in begins.items()}
 
 
 FIELDS = RunsFilter.__struct_fields__

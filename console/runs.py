@@ -18,10 +18,12 @@ from console.badge import ApprovalBadge
 from console.charts import Chart, last, runs_chart
 from console.jinja import Templates
 from console.live_parts import SharedAnswers
-from console.pages import FRAGMENT, PREFIX, Pages, back, known, own_path, page
-from console.run_filter import FIELDS, OPEN, RunsFilter
-from console.visits import read_form
+from console.pages import FRAGMENT, PREFIX, Pages, back, known, own_path, page, see
+from console.run_filter import FIELDS, OPEN, RunsFilter, recent_spans
+from console.visits import SentForm, read_form
+from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.trigger import ENQUEUED, Trigger, TriggerKind
 from owlclaw_ray.domain.usage import Grain
@@ -30,15 +32,19 @@ from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.runtime.api import Runtime, TriggerRequest
 from owlclaw_ray.store.commands import RunAccepted
 from owlclaw_ray.store.usage import RunUsage
-from serve.errors import InvalidRequestError
-from serve.parameters import check_owner, principal_of, tenant_of
+from serve.errors import InvalidRequestError, MalformedJsonError
+from serve.parameters import agent_of, check_owner, principal_of, tenant_of
+from serve.request_bodies import checked, read_json
 from serve.surfaces import Surroundings
-from serve.trigger_request import request_of
+from serve.trigger_request import request_of, trigger_of
+from serve.visible_agents import visible_agents
 
 PAGE = 50
 _MOST_NEWS = 50
 _MOST_AT_ONCE = 50
 _COMMITTED_TOGETHER = 25
+_OFFERED = 100
+"""Agents that are offered while one types."""
 _MINUTES = 120
 _FRESH_SECONDS = 10.0
 """How old what surrounds the list may be."""
@@ -66,7 +72,9 @@ class RunsPages(Pages):
     def __init__(self, surroundings: Surroundings, templates: Templates, badge: ApprovalBadge) -> None:
         super().__init__(surroundings, templates, badge)
         self._charts: SharedAnswers[TenantId, Chart | None] = SharedAnswers(surroundings.clock)
-        self._usable: SharedAnswers[TenantId, Sequence[AgentRef]] = SharedAnswers(surroundings.clock)
+        self._usable: SharedAnswers[tuple[TenantId, tuple[str, ...]], Sequence[AgentRef]] = SharedAnswers(
+            surroundings.clock
+        )
 
     @page(
         "GET /console/runs",
@@ -103,6 +111,7 @@ class RunsPages(Pages):
             before=asked.get("before", ""),
             upto=upto,
             grows=part == "rows" and not asked.get("upto"),
+            spans={} if part in {"rows", "chart"} else recent_spans(self._now()),
             statuses=[OPEN, *(each.value for each in RunStatus)],
             kinds=list(TriggerKind),
             did=did and (did[1], int(did[2]), int(did[3] or 0)),
@@ -110,6 +119,12 @@ class RunsPages(Pages):
             here=f"{PREFIX}/runs{chosen.address()}",
             listed=f"{PREFIX}/runs{chosen.address(before=asked.get('before', ''))}",
         )
+
+    @page("POST /console/triggers", "runs:write", form=console_runs)
+    async def console_trigger_chosen(self, request: Request) -> Response:
+        """Trigger the agent that is chosen in the form."""
+        form = await read_form(request)
+        return await triggered(self._runtime, request, form, form.text("agent").strip())
 
     async def _minutes(self, request: Request) -> Chart | None:
         """Return how many runs ended how in the last minutes, some seconds ago."""
@@ -148,15 +163,16 @@ class RunsPages(Pages):
 
     async def _agents(self, request: Request) -> Sequence[str]:
         """Return the agents that a first run can be of, as they were some seconds ago."""
-        principal, tenant = principal_of(request), tenant_of(request)
+        principal = principal_of(request)
         if not principal.may("agents:read"):
             return ()
 
         async def usable() -> Sequence[AgentRef]:
-            return [each.agent for each in await self._runtime.agents(tenant, "", 100) if not each.problem]
+            found = await visible_agents(self._runtime, principal, _OFFERED)
+            return [each.agent for each in found.agents if not each.problem]
 
-        found = await self._usable.answer(tenant, _FRESH_SECONDS, usable)
-        return [each.agent_id for each in found if principal.sees(each)]
+        found = await self._usable.answer((principal.tenant, principal.patterns), _FRESH_SECONDS, usable)
+        return [each.agent_id for each in found]
 
     @page("GET /console/runs/selection", "runs:write", "action", "run", "back")
     async def console_selection(self, request: Request) -> Response:
@@ -253,6 +269,18 @@ def again(request: Request, run: Run, key: str) -> TriggerRequest:
     return request_of(request, run.agent, trigger, ENQUEUED, key)
 
 
+async def triggered(runtime: Runtime, request: Request, form: SentForm, agent: str) -> Response:
+    """Trigger the agent as a form says, and lead to its run; raises as Runtime.submit, InvalidRequestError, AccessDeniedError."""
+    ref = agent_of(request, agent)
+    asked: JsonObject = {"focus": form.text("focus").strip()}
+    if form.text("payload").strip():
+        asked["payload"] = _payload(form.text("payload"))
+    trigger, admission = trigger_of(checked(asked, wire.TriggerRequest))
+    key = form.text("once")[:255] or None
+    accepted = await begun(runtime, request_of(request, ref, trigger, admission, key))
+    return see(f"/runs/{accepted.run_id}")
+
+
 async def begun(runtime: Runtime, asked: TriggerRequest) -> RunAccepted:
     """Submit a trigger; raises as Runtime.submit."""
     (outcome,) = await runtime.submit_all([asked])
@@ -280,3 +308,12 @@ def action_of(text: str) -> str:
 
 def _concerns(action: str, run: Run) -> bool:
     return action == "rerun" or not (run.status.final or run.cancel_requested)
+
+
+def _payload(text: str) -> JsonValue:
+    """Return the JSON that somebody typed; raises InvalidRequestError."""
+    try:
+        return read_json(text.encode())
+    except MalformedJsonError as error:
+        fix = 'write JSON, such as {"symbol": "600519"}; a text needs quotation marks'
+        raise InvalidRequestError([Problem("payload", str(error), fix)]) from None

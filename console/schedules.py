@@ -22,7 +22,7 @@ from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, ScheduleRequest, ScheduleStatus
-from owlclaw_ray.errors import NotFoundError, Problem
+from owlclaw_ray.errors import NotFoundError, Problem, ScheduleError
 from owlclaw_ray.ids import ScheduleId, TenantId
 from owlclaw_ray.schedules.cron import validate_cron
 from owlclaw_ray.store.queries import ScheduleFilter
@@ -131,7 +131,7 @@ class SchedulePages(Pages):
             request, "new_schedule.html", agent=request.query_params.get("agent", ""), overlaps=list(OverlapPolicy)
         )
 
-    @page("POST /console/schedules", "schedules:write")
+    @page("POST /console/schedules", "schedules:write", form=console_new_schedule)
     async def console_create_schedule(self, request: Request) -> Response:
         """Make a schedule, and lead to it; the same form twice makes one."""
         form = await read_form(request)
@@ -196,14 +196,17 @@ class SchedulePages(Pages):
         schedule, asked = await self._schedule(request), request.query_params
         zone, now = zone_of(schedule), self._now()
         since, until = now - timedelta(days=1), now
-        plan = None
+        plan, status = None, 200
         if "since" in asked or "until" in asked:
-            since = _instant(asked.get("since", ""), zone, "query since")
-            until = _instant(asked.get("until", ""), zone, "query until")
-            plan = await self._runtime.timetable.plan_backfill(
-                schedule.agent.tenant, schedule.schedule_id, since, until
-            )
-        return await self.shown(
+            try:
+                since = _instant(asked.get("since", ""), zone, "since")
+                until = _instant(asked.get("until", ""), zone, "until")
+                plan = await self._runtime.timetable.plan_backfill(
+                    schedule.agent.tenant, schedule.schedule_id, since, until
+                )
+            except (InvalidRequestError, ScheduleError) as error:
+                status = self._refuse(request, SentForm(tuple(asked.multi_items())), error).status
+        response = await self.shown(
             request,
             "backfill.html",
             schedule=schedule,
@@ -213,6 +216,8 @@ class SchedulePages(Pages):
             plan=plan,
             missing=by_day(plan.missing, zone) if plan else (),
         )
+        response.status_code = status
+        return response
 
     @page("POST /console/schedules/{schedule_id}/backfill", "schedules:write")
     async def console_backfill(self, request: Request) -> Response:

@@ -67,7 +67,7 @@ class TenantPages(Pages):
             most_weight=MAX_WEIGHT,
         )
 
-    @page("POST /console/tenants", "tenants:admin")
+    @page("POST /console/tenants", "tenants:admin", form=console_tenants)
     async def console_create_tenant(self, request: Request) -> Response:
         """Make a tenant, and lead to it. It has no keys yet."""
         form = await read_form(request)
@@ -97,7 +97,7 @@ class TenantPages(Pages):
             saved=request.query_params.get("did") == "saved",
         )
 
-    @page("POST /console/tenants/{tenant}", "tenants:admin")
+    @page("POST /console/tenants/{tenant}", "tenants:admin", form=console_tenant)
     async def console_change_tenant(self, request: Request) -> Response:
         """Change name, weight and quotas; an empty quota is as much as the tenant likes."""
         form = await read_form(request)
@@ -114,7 +114,7 @@ class TenantPages(Pages):
         await self._runtime.tenants.change(principal_of(request), tenant, change)
         return see(f"/tenants/{segment(tenant)}?did=saved")
 
-    @page("POST /console/tenants/{tenant}/deletion", "tenants:admin")
+    @page("POST /console/tenants/{tenant}/deletion", "tenants:admin", form=console_tenant)
     async def console_delete_tenant(self, request: Request) -> Response:
         """Have a suspended tenant removed for good, if its id was typed."""
         form, tenant = await read_form(request), _tenant_in(request)

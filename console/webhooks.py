@@ -21,7 +21,6 @@ from owlclaw_ray.store.queries import CallbackFilter, DeliveryFilter
 from serve.parameters import check_owner, only_agent_of, principal_of, submitters_of, tenant_of
 
 PAGE = 100
-"""The API has no places to go on from in these lists: filters find what is older."""
 
 
 class WebhookPages(Pages):
@@ -29,24 +28,28 @@ class WebhookPages(Pages):
 
     place: ClassVar[str] = "webhooks"
 
-    @page("GET /console/webhooks", "webhooks:read", "source", "status")
+    @page("GET /console/webhooks", "webhooks:read", "source", "status", "before")
     async def console_deliveries(self, request: Request) -> Response:
         """Show the webhooks that came in, newest first, and who may send them."""
-        source = request.query_params.get("source", "").strip().replace("\0", "")
+        source = _text(request, "source")
         status = choice_of(request, "status", DeliveryStatus)
         narrowed = bool(principal_of(request).patterns)
-        where = DeliveryFilter(tenant_of(request), source or None, status, PAGE)
-        found = () if narrowed else await self._runtime.inbox.deliveries(where)
+        before = _text(request, "before")
+        where = DeliveryFilter(tenant_of(request), source or None, status, PAGE + 1)
+        found: Sequence[Delivery] = ()
+        if not narrowed:
+            found = await self._runtime.inbox.deliveries(where, DeliveryId(before) if before else None)
         return await self.shown(
             request,
             "deliveries.html",
-            deliveries=found,
+            deliveries=found[:PAGE],
+            before=before,
+            following=found[PAGE - 1].delivery_id if len(found) > PAGE else None,
             sources=self._runtime.inbox.sources(where.tenant),
             narrowed=narrowed,
             source=source,
             status=status.value if status else "",
             statuses=[each.value for each in DeliveryStatus],
-            full=len(found) >= PAGE,
         )
 
     @page("GET /console/webhooks/deliveries/{delivery_id}", "webhooks:read")
@@ -80,28 +83,30 @@ class WebhookPages(Pages):
         )
         return see(f"/webhooks/deliveries/{segment(delivery.delivery_id)}")
 
-    @page("GET /console/webhooks/callbacks", "webhooks:read", "status", "agent", "run")
+    @page("GET /console/webhooks/callbacks", "webhooks:read", "status", "agent", "run", "before")
     async def console_callbacks(self, request: Request) -> Response:
         """Show the callbacks, newest first."""
-        agent, run = (request.query_params.get(name, "").strip().replace("\0", "") for name in ("agent", "run"))
+        agent, run, before = (_text(request, name) for name in ("agent", "run", "before"))
         status = choice_of(request, "status", CallbackStatus)
         narrowed = bool(principal_of(request).patterns) and not agent
         found: Sequence[Callback] = ()
         if not narrowed:
             ref = only_agent_of(request, agent or None)
-            where = CallbackFilter(tenant_of(request), ref, RunId(run) if run else None, status, PAGE)
-            found = await self._runtime.outbox.callbacks(where)
+            where = CallbackFilter(tenant_of(request), ref, RunId(run) if run else None, status, PAGE + 1)
+            found = await self._runtime.outbox.callbacks(where, CallbackId(before) if before else None)
+        here = query(status=status.value if status else "", agent=agent, run=run, before=before)
         return await self.shown(
             request,
             "callbacks.html",
-            callbacks=found,
-            here=f"{PREFIX}/webhooks/callbacks{query(status=status.value if status else '', agent=agent, run=run)}",
+            callbacks=found[:PAGE],
+            before=before,
+            following=found[PAGE - 1].callback_id if len(found) > PAGE else None,
+            here=f"{PREFIX}/webhooks/callbacks{here}",
             narrowed=narrowed,
             agent=agent,
             run=run,
             status=status.value if status else "",
             statuses=[each.value for each in CallbackStatus],
-            full=len(found) >= PAGE,
         )
 
     @page("POST /console/webhooks/callbacks/{callback_id}/redelivery", "webhooks:write")
@@ -128,3 +133,7 @@ class WebhookPages(Pages):
 
         await check_owner(request, owner)
         return delivery
+
+
+def _text(request: Request, name: str) -> str:
+    return request.query_params.get(name, "").strip().replace("\0", "")

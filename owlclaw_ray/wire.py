@@ -819,9 +819,10 @@ class FullDelivery(Delivery):
 
 
 class Deliveries(TypedDict):
-    """Webhooks that came in, newest first."""
+    """Webhooks that came in, newest first. `next_before` continues the listing as `?before=`; null on its last page."""
 
     deliveries: list[Delivery]
+    next_before: str | None
 
 
 class Callback(TypedDict):
@@ -879,9 +880,10 @@ class RunFinished(TypedDict):
 
 
 class Callbacks(TypedDict):
-    """Callbacks, newest first."""
+    """Callbacks, newest first. `next_before` continues the listing as `?before=`; null on its last page."""
 
     callbacks: list[Callback]
+    next_before: str | None
 
 
 class CallbackSecrets(TypedDict):

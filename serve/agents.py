@@ -13,11 +13,11 @@ from starlette.responses import Response, StreamingResponse
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.ids import ArtifactId
-from owlclaw_ray.runtime.api import AgentView
 from owlclaw_ray.tools.artifact_home import ArtifactReader
 from serve.parameters import AgentPath, Id, LimitQuery, agent_of, principal_of
 from serve.representations import agent_body, artifact_body, json_response, skill_body
 from serve.resource import Resource, answer, operation
+from serve.visible_agents import visible_agents
 
 ArtifactPath = Annotated[
     Id, Path(description="The `artifact_id` of a result.", examples=["art_0123456789abcdef0123456789"])
@@ -54,16 +54,8 @@ class AgentRoutes(Resource):
         limit: LimitQuery = 100,
     ) -> Response:
         """Return a page of every definition's agent and every agent with a key that ever had a trigger."""
-        principal, seen = principal_of(request), list[AgentView]()
-        while len(seen) <= limit:
-            found = await self._runtime.agents(principal.tenant, after, limit + 1)
-            seen += [view for view in found if principal.sees(view.agent)]
-            if len(found) <= limit:
-                break
-            after = found[-1].agent.agent_id
-        page = seen[:limit]
-        following = page[-1].agent.agent_id if len(seen) > limit else None
-        return json_response({"agents": [agent_body(view) for view in page], "next_after": following})
+        page = await visible_agents(self._runtime, principal_of(request), limit, after)
+        return json_response({"agents": [agent_body(view) for view in page.agents], "next_after": page.next_after})
 
     @operation("GET /v1/agents/{agent}", "agents:read", "An agent", {200: answer("The agent", wire.Agent)}, 404)
     async def get_agent(self, request: Request, agent: AgentPath) -> Response:

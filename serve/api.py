@@ -99,7 +99,6 @@ def build_api(
     hosts: Collection[str] = (),
     origins: Collection[str] = (),
     proxies: Collection[str] | None = None,
-    public_url: str = "",
     is_local: bool = True,
     streams: int = STREAMS,
     keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
@@ -110,9 +109,8 @@ def build_api(
 
     `clock` bounds `?wait=`. At most so many `streams` (event streams, and triggers with `?wait=`) are open at once; event streams send a
     comment every `keep_alive_seconds`. `hosts`: names that requests may call the server by, besides those of the loopback interface.
-    `origins`: whose pages may use it, with a key. `proxies`: see ForwardedHeaders. `public_url`: see
-    PublicScheme. `is_local`: only this machine reaches it, and may see
-    its page of documentation. `surfaces`: what is served beside it, and may show the `facts`.
+    `origins`: whose pages may use it, with a key. `proxies`: see ForwardedHeaders. `is_local`: only this machine reaches
+    it, and may see its page of documentation. `surfaces`: what is served beside it, and may show the `facts`.
     """
     api = Api(
         title="OwlClaw",
@@ -170,7 +168,7 @@ def build_api(
     for each in shown:
         api.add_middleware(each.around)
     api.add_middleware(SecurityHeaders)
-    api.add_middleware(PublicScheme, url=public_url)
+    api.add_middleware(PublicScheme, url_of=lambda: runtime.sign_ins.public_url)
     api.add_middleware(ForwardedHeaders, proxies=proxies)
     return api
 

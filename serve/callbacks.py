@@ -27,7 +27,11 @@ class CallbackRoutes(Resource):
     tag = "webhooks"
 
     @operation(
-        "GET /v1/callbacks", "webhooks:read", "Callbacks, newest first", {200: answer("Callbacks", wire.Callbacks)}
+        "GET /v1/callbacks",
+        "webhooks:read",
+        "Callbacks, newest first",
+        {200: answer("Callbacks", wire.Callbacks)},
+        404,
     )
     async def list_callbacks(
         self,
@@ -35,14 +39,21 @@ class CallbackRoutes(Resource):
         agent: AgentQuery = None,
         run: RunQuery = None,
         status: Annotated[CallbackStatus | None, Query(description="Only those in this state.")] = None,
+        *,
         limit: LimitQuery = 100,
+        before: Annotated[
+            Id | None, Query(description="Only those made before this one: the `next_before` of the page before.")
+        ] = None,
     ) -> Response:
-        """Return the webhooks that are sent when runs end."""
+        """Return a page of the webhooks that are sent when runs end; `next_before` leads to the next page. 404 if the callback `before`
+        is not there any more.
+        """
         ref = only_agent_of(request, agent)
         run_id = None if run is None else RunId(run)
-        where = CallbackFilter(tenant_of(request), ref, run_id, status, limit)
-        found = await self._runtime.outbox.callbacks(where)
-        return json_response({"callbacks": [callback_body(each) for each in found]})
+        where = CallbackFilter(tenant_of(request), ref, run_id, status, limit + 1)
+        found = await self._runtime.outbox.callbacks(where, None if before is None else CallbackId(before))
+        following = found[limit - 1].callback_id if len(found) > limit else None
+        return json_response({"callbacks": [callback_body(each) for each in found[:limit]], "next_before": following})
 
     @operation(
         "GET /v1/callbacks/{callback_id}",

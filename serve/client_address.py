@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -102,15 +102,15 @@ class PublicScheme:
     TLS says. So cookies and links are right behind one whose word is not believed.
     """
 
-    def __init__(self, app: ASGIApp, url: str) -> None:
-        """`url`: the public origin; empty: none is known."""
-        scheme, _, place = url.partition("://")
-        self._app, self._host = app, place.lower().encode() if scheme == "https" else None
+    def __init__(self, app: ASGIApp, url_of: Callable[[], str]) -> None:
+        """`url_of` returns the public origin as it is by now; empty: none is known."""
+        self._app, self._url_of = app, url_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
-        if self._host is not None and scope["type"] == "http" and scope["scheme"] == "http":
+        if scope["type"] == "http" and scope["scheme"] == "http":
+            scheme, _, place = self._url_of().partition("://")
             hosts = [value.lower() for name, value in scope["headers"] if name == b"host"]
-            if hosts == [self._host]:
+            if scheme == "https" and hosts == [place.lower().encode()]:
                 scope["scheme"] = "https"
         await self._app(scope, receive, send)

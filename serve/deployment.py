@@ -97,7 +97,6 @@ def ingress(
             hosts=(*http.allowed_hosts, http.host, *hosts),
             origins=http.cors_origins,
             proxies=http.proxies if alone else None,
-            public_url=runtime.sign_ins.public_url,
             is_local=not keys_required,
             streams=streams,
             surfaces=surfaces(),

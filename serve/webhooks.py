@@ -69,6 +69,7 @@ class WebhookRoutes(Resource):
         "webhooks:read",
         "Webhooks that came in, newest first",
         {200: answer("Deliveries", wire.Deliveries)},
+        404,
     )
     async def list_deliveries(
         self,
@@ -76,11 +77,18 @@ class WebhookRoutes(Resource):
         source: Annotated[Id | None, Query(description="Only of this source.", examples=["github"])] = None,
         status: Annotated[DeliveryStatus | None, Query(description="Only those in this state.")] = None,
         limit: LimitQuery = 100,
+        before: Annotated[
+            Id | None, Query(description="Only those that came before this one: the `next_before` of the page before.")
+        ] = None,
     ) -> Response:
-        """Return deliveries without their bodies."""
+        """Return a page of deliveries without their bodies; `next_before` leads to the next page. 404 if the delivery `before` is not
+        there any more.
+        """
         principal_of(request).require_all_agents()
-        found = await self._runtime.inbox.deliveries(DeliveryFilter(tenant_of(request), source, status, limit))
-        return json_response({"deliveries": [delivery_body(each) for each in found]})
+        where = DeliveryFilter(tenant_of(request), source, status, limit + 1)
+        found = await self._runtime.inbox.deliveries(where, None if before is None else DeliveryId(before))
+        following = found[limit - 1].delivery_id if len(found) > limit else None
+        return json_response({"deliveries": [delivery_body(each) for each in found[:limit]], "next_before": following})
 
     @operation(
         "GET /v1/deliveries/{delivery_id}",

@@ -176,6 +176,26 @@ class RunStream extends HTMLElement {
   }
 }
 
+/** Of the calls of an inbox one is where Tab comes: the last one that had the focus, else the first. Tab goes through what is in it and then
+ * leaves the inbox; keys lead to the others. Calls that come or change meanwhile are as they have to be when they are there. */
+const inbox = document.getElementById("inbox");
+let tabbed = "";
+
+function rove() {
+  const calls = [...inbox.querySelectorAll("article.ask")];
+  tabbed = calls.find((each) => each.contains(document.activeElement))?.id ?? tabbed;
+  const stop = calls.find((each) => each.id === tabbed) ?? calls[0];
+  for (const call of calls) {
+    for (const each of [call, ...call.querySelectorAll("a, button, input, textarea, summary, [tabindex]")]) each.tabIndex = call === stop ? 0 : -1;
+  }
+}
+
+if (inbox) {
+  inbox.addEventListener("focusin", rove);
+  new MutationObserver(rove).observe(inbox, { childList: true });
+  rove();
+}
+
 /** In an inbox j and k go from call to call; a and d to its buttons, which Enter presses: no key alone decides anything. e opens its arguments;
  * Escape leaves a field. What an input method is told is none of it. */
 document.addEventListener("keydown", (event) => {
@@ -186,7 +206,7 @@ document.addEventListener("keydown", (event) => {
   }
   const calls = [...document.querySelectorAll("article.ask")];
   const at = calls.findIndex((each) => each.contains(document.activeElement));
-  const call = calls[at] ?? calls[0];
+  const call = calls[at] ?? calls.find((each) => each.tabIndex === 0) ?? calls[0];
   const button = (value) => call?.querySelector(`button[value="${value}"]`);
   const editor = () => {
     const edit = call?.querySelector("details.edit");

@@ -12,10 +12,16 @@ function inSight() {
   return [number(seen[0]), number(seen.at(-1))];
 }
 
-/** The picture of a run: `address` without a zoom; `begin` and `end`, of 1,000, of the part that is shown. */
+/** The picture of a run: `address` without a zoom; `begin` and `end`, of 1,000, of the part that is shown. Tab comes to one of its bars, the one
+ * that had the focus last or the first, and leaves the picture from there; arrows, Home and End go from bar to bar. */
 class RunPicture extends HTMLElement {
+  static tabbed = "";
+
   connectedCallback() {
     this.svg = this.querySelector("svg");
+    this.rove();
+    this.addEventListener("focusin", (event) => this.rove(event.target.closest("a"))); // an <svg> with such a listener is where Tab comes, too
+    this.addEventListener("keydown", (event) => this.step(event));
     this.follow = () => requestAnimationFrame(() => this.mark());
     addEventListener("scroll", this.follow, { passive: true });
     this.leave = (event) => { if (event.type === "pointercancel" || !this.svg.contains(event.target)) this.from = undefined; };
@@ -30,6 +36,23 @@ class RunPicture extends HTMLElement {
   disconnectedCallback() {
     removeEventListener("scroll", this.follow);
     for (const type of ["pointerup", "pointercancel"]) removeEventListener(type, this.leave);
+  }
+
+  rove(bar) {
+    const bars = [...this.svg.querySelectorAll("a")];
+    if (bar) RunPicture.tabbed = bar.getAttribute("href");
+    const stop = bar ?? bars.find((each) => each.getAttribute("href") === RunPicture.tabbed) ?? bars[0];
+    for (const each of bars) each.setAttribute("tabindex", each === stop ? 0 : -1);
+  }
+
+  step(event) {
+    if (event.isComposing || event.ctrlKey || event.metaKey || event.altKey) return;
+    const bars = [...this.svg.querySelectorAll("a")];
+    const at = bars.indexOf(event.target.closest("a"));
+    const steps = { ArrowLeft: at - 1, ArrowUp: at - 1, ArrowRight: at + 1, ArrowDown: at + 1, Home: 0, End: bars.length - 1 };
+    if (at < 0 || !(event.key in steps)) return;
+    event.preventDefault();
+    bars[steps[event.key]]?.focus();
   }
 
   /** Go to the part of the picture that was drawn over; a click stays a click. */

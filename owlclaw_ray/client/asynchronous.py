@@ -508,10 +508,14 @@ class Client:
         return (await self._call(wire.WebhookSources, "GET", "/v1/webhooks"))["sources"]
 
     async def deliveries(
-        self, source: str | None = None, status: wire.DeliveryStatus | None = None, limit: int = 100
+        self,
+        source: str | None = None,
+        status: wire.DeliveryStatus | None = None,
+        limit: int = 100,
+        before: str | None = None,
     ) -> list[wire.Delivery]:
-        """Return webhooks that came in, newest first."""
-        query: Query = {"source": source, "status": status, "limit": limit}
+        """Return webhooks that came in, newest first; those that came before the one of that id."""
+        query: Query = {"source": source, "status": status, "limit": limit, "before": before}
         return (await self._call(wire.Deliveries, "GET", "/v1/deliveries", query))["deliveries"]
 
     async def delivery(self, delivery_id: str) -> wire.FullDelivery:
@@ -529,9 +533,10 @@ class Client:
         run: str | None = None,
         status: wire.CallbackStatus | None = None,
         limit: int = 100,
+        before: str | None = None,
     ) -> list[wire.Callback]:
-        """Return the callbacks of ended runs, newest first."""
-        query: Query = {"agent": agent, "run": run, "status": status, "limit": limit}
+        """Return the callbacks of ended runs, newest first; those that were made before the one of that id."""
+        query: Query = {"agent": agent, "run": run, "status": status, "limit": limit, "before": before}
         return (await self._call(wire.Callbacks, "GET", "/v1/callbacks", query))["callbacks"]
 
     async def callback(self, callback_id: str) -> wire.Callback:

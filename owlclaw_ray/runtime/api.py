@@ -80,7 +80,7 @@ from owlclaw_ray.store.queries import (
     LedgerChains,
     LedgerFilter,
     MissingLedgerGuards,
-    PendingApprovalCount,
+    PendingApprovalCounts,
     PromptTexts,
     RunById,
     RunFilter,
@@ -461,9 +461,9 @@ class Runtime:
         """Return the approvals that match, newest first."""
         return await self._store.read(where)
 
-    async def pending_approvals(self, tenant: TenantId, limit: int) -> int:
-        """Return how many of the tenant's approvals are pending; at most `limit`."""
-        return await self._store.read(PendingApprovalCount(tenant, limit))
+    async def pending_approvals(self, tenant: TenantId, limit: int) -> Mapping[AgentRef, int]:
+        """Return how many of the tenant's approvals are pending for each agent that has any, of the `limit` that were asked for first."""
+        return await self._store.read(PendingApprovalCounts(tenant, limit))
 
     async def approval(self, tenant: TenantId, approval_id: ApprovalId) -> Approval:
         """Return the approval; raises NotFoundError."""

@@ -384,11 +384,11 @@ class ApprovalById(Query["Approval | None"], frozen=True):
     approval_id: ApprovalId
 
 
-class ApprovalPlace(Struct, frozen=True):
-    """An approval's place in an order: of when it was asked for, or of when it expires."""
+class Place(Struct, frozen=True):
+    """The place of something in an order of times; what has the same time is in the order of ids."""
 
     at: datetime
-    approval_id: ApprovalId
+    id: str
 
 
 class ApprovalFilter(Query[Sequence[Approval]], frozen=True):
@@ -403,12 +403,12 @@ class ApprovalFilter(Query[Sequence[Approval]], frozen=True):
     limit: int = 100
     expiring: bool = False
     """Only pending ones, those that expire first before the others."""
-    after: ApprovalPlace | None = None
+    after: Place | None = None
     """Where to go on, in the order that is asked for."""
 
 
-class PendingApprovalCount(Query[int], frozen=True):
-    """How many of the tenant's approvals are pending, as far as the limit."""
+class PendingApprovalCounts(Query[Mapping[AgentRef, int]], frozen=True):
+    """How many of the tenant's approvals are pending for each agent that has any, of the `limit` that were asked for first."""
 
     tenant: TenantId
     limit: int
@@ -435,6 +435,8 @@ class DeliveryFilter(Query[Sequence[Delivery]], frozen=True):
     source: str | None = None
     status: DeliveryStatus | None = None
     limit: int = 100
+    before: Place | None = None
+    """Only those that came before."""
 
 
 class WaitingDeliveries(Query[Sequence[Delivery]], frozen=True):
@@ -469,6 +471,8 @@ class CallbackFilter(Query[Sequence[Callback]], frozen=True):
     run_id: RunId | None = None
     status: CallbackStatus | None = None
     limit: int = 100
+    before: Place | None = None
+    """Only those that were made before."""
 
 
 class DueCallbacks(Query[Sequence[Callback]], frozen=True):

@@ -36,7 +36,7 @@ from owlclaw_ray.runs.submissions import Submission, Submissions
 from owlclaw_ray.secrets.api import AskSecret, no_secrets
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import DeliveryStored, ReceiveDelivery
-from owlclaw_ray.store.queries import DeliveryById, DeliveryFilter, TenantById
+from owlclaw_ray.store.queries import DeliveryById, DeliveryFilter, Place, TenantById
 from owlclaw_ray.webhooks.mapping import (
     IgnoredWebhook,
     UnmappableError,
@@ -125,8 +125,13 @@ class WebhookInbox:
         )
         return await self._process(known, delivery, body, headers.get(HEADER))
 
-    async def deliveries(self, where: DeliveryFilter) -> Sequence[Delivery]:
-        """Return the deliveries that match, newest first, without their bodies."""
+    async def deliveries(self, where: DeliveryFilter, before: DeliveryId | None = None) -> Sequence[Delivery]:
+        """Return the deliveries that match, newest first, without their bodies; only those that came before that one. Raises
+        NotFoundError if it is not there.
+        """
+        if before is not None:
+            last = await self.delivery(where.tenant, before)
+            where = replace(where, before=Place(last.received_at, last.delivery_id))
         return await self._store.read(where)
 
     async def delivery(self, tenant: TenantId, delivery_id: DeliveryId) -> Delivery:

@@ -36,7 +36,7 @@ from owlclaw_ray.runs.callback_rules import TenantCallbackRules
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import CallbackChanged, CallbackStored, ChangeCallback
 from owlclaw_ray.store.durable_store import DurableStore
-from owlclaw_ray.store.queries import CallbackById, CallbackFilter, DueCallbacks, RunById
+from owlclaw_ray.store.queries import CallbackById, CallbackFilter, DueCallbacks, Place, RunById
 from owlclaw_ray.webhooks.callback_secrets import tenant_secrets
 
 LOST_AFTER = 60.0
@@ -122,8 +122,15 @@ class WebhookOutbox:
             raise NotFoundError("callback secret of tenant", tenant)
         return tenant_secrets(self._secrets, tenant)
 
-    async def callbacks(self, where: CallbackFilter) -> Sequence[Callback]:
-        """Return the callbacks that match, newest first."""
+    async def callbacks(self, where: CallbackFilter, before: CallbackId | None = None) -> Sequence[Callback]:
+        """Return the callbacks that match, newest first; only those that were made before that one. Raises NotFoundError if it is not
+        there, or of another agent than is asked for.
+        """
+        if before is not None:
+            last = await self.callback(where.tenant, before)
+            if where.agent not in {None, last.agent}:
+                raise NotFoundError("callback", before)
+            where = replace(where, before=Place(last.created_at, last.callback_id))
         return await self._store.read(where)
 
     async def callback(self, tenant: TenantId, callback_id: CallbackId) -> Callback:

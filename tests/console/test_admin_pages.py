@@ -136,7 +136,7 @@ async def test_a_key_for_some_agents_reads_their_records_alone_and_verifies_noth
 
 async def test_webhooks_that_came_in_are_shown_with_what_became_of_them_and_mapped_again(browser, runtime):
     page = (await browser.get("/console/webhooks")).text
-    assert rows(page) == ["whd_1", "whd_2"]
+    assert rows(page) == ["whd_2", "whd_1"]
     assert "the body has nothing at" in page
     assert "/v1/webhooks/github" in page
     assert "Secret to Everybody" not in page
@@ -157,9 +157,33 @@ async def test_webhooks_that_came_in_are_shown_with_what_became_of_them_and_mapp
     assert (await browser.get(f"{path}/body")).text == '{"zen": "价格"}'
 
 
+@pytest.mark.parametrize(
+    ("path", "newest", "older"),
+    [
+        ("/console/webhooks?source=github", "whd_2", "whd_1"),
+        ("/console/webhooks/callbacks?agent=assistant", "cb_2", "cb_1"),
+    ],
+)
+async def test_webhooks_and_callbacks_lead_on_to_earlier_ones_with_their_filter(
+    browser, monkeypatch, path, newest, older
+):
+    monkeypatch.setattr("console.webhooks.PAGE", 1)
+
+    first = (await browser.get(path)).text
+    assert rows(first) == [newest]
+    following = html.unescape(re.search(r'rel="next" href="([^"]+)"', first)[1])
+    assert following == f"{path}&before={newest}"
+
+    last = (await browser.get(following)).text
+    assert rows(last) == [older]
+    assert 'rel="next"' not in last
+    assert f'<a href="{path}">Newest</a>' in last
+    assert (await browser.get(f"{path}&before=nothing")).status_code == 404
+
+
 async def test_callbacks_are_shown_with_their_problem_and_sent_again(browser, runtime):
     page = (await browser.get("/console/webhooks/callbacks")).text
-    assert rows(page) == ["cb_1", "cb_2"]
+    assert rows(page) == ["cb_2", "cb_1"]
     assert "the receiver answered 503" in page
     assert re.findall(r'action="(/console/webhooks/callbacks/[^"]+)"', page) == [
         "/console/webhooks/callbacks/cb_2/redelivery"

@@ -288,3 +288,83 @@ def test_what_was_in_use_when_it_changed_is_as_it_is_as_soon_as_it_is_left(chrom
         page.evaluate("document.activeElement.blur()")
 
         expect(head).to_contain_text("completed", timeout=15_000)
+
+
+def test_tab_comes_to_one_call_of_the_inbox_and_leaves_it_after_that(chromium, http):
+    approvals = [waiting(http, number) for number in (41, 42, 43)]
+    asked = [each["approval_id"] for each in approvals]
+    focused = "document.activeElement.closest('article.ask')?.id ?? document.activeElement.tagName"
+    with opened(chromium, http) as page:
+        page.goto(f"{http.base_url}/console/approvals")
+        calls = page.locator("article.ask").evaluate_all("all => all.map((each) => each.id)")
+        page.get_by_role("button", name="Filter").focus()
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.id") == calls[0], "the first call is where Tab comes"
+
+        while page.evaluate("document.activeElement.id") != asked[1]:
+            page.keyboard.press("j")
+        assert page.locator("article.ask[tabindex='0']").evaluate_all("all => all.map((each) => each.id)") == [asked[1]]
+        stops = set()
+        while (at := page.evaluate(focused)) == asked[1]:
+            stops.add(page.evaluate("document.activeElement.outerHTML"))
+            page.keyboard.press("Tab")
+        assert at not in calls, "no other call comes after it"
+        assert any('name="reason"' in each for each in stops)
+        assert any('value="deny"' in each for each in stops)
+
+        page.keyboard.press("Shift+Tab")
+        while page.evaluate("document.activeElement.id") != asked[1]:
+            page.keyboard.press("Shift+Tab")
+        page.keyboard.press("Shift+Tab")
+        assert page.evaluate(focused) not in calls, "nor before it"
+
+        decide(http, approvals[1])
+        expect(page.locator(f"#{asked[1]}")).to_have_count(0)
+        approvals.append(waiting(http, 44))
+        new = approvals[-1]["approval_id"]
+        expect(page.locator(f"#{new}")).to_be_visible()
+        assert page.locator("article.ask[tabindex='0']").evaluate_all("all => all.map((each) => each.id)") == [calls[0]]
+        assert page.locator(f"#{new} button[value=deny]").get_attribute("tabindex") == "-1"
+        for at in (0, 2, 3):
+            decide(http, approvals[at])
+
+
+def test_tab_comes_to_one_bar_of_the_picture_and_arrows_lead_to_the_others(chromium, http):
+    run = run_that_waited(http, 45)
+    with opened(chromium, http) as page:
+        page.goto(f"{http.base_url}/console/runs/{run}?view=journal")
+        bars = page.locator("run-picture svg a").evaluate_all("all => all.map((each) => each.getAttribute('href'))")
+        assert len(bars) > 2
+        focused = "document.activeElement.getAttribute('href')"
+        page.get_by_label("Zoom in").focus()
+        page.keyboard.press("Tab")
+        assert page.evaluate(focused) == bars[0], page.evaluate("document.activeElement.outerHTML.slice(0, 300)")
+        for key, at in (
+            ("ArrowRight", 1),
+            ("ArrowDown", 2),
+            ("ArrowLeft", 1),
+            ("Home", 0),
+            ("ArrowUp", 0),
+            ("End", -1),
+        ):
+            page.keyboard.press(key)
+            assert page.evaluate(focused) == bars[at], key
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.closest('svg')") is None
+        page.keyboard.press("Shift+Tab")
+        assert page.evaluate(focused) == bars[-1], "it comes back to the bar that was left"
+
+
+def test_a_run_stays_chosen_when_its_row_changes(chromium, http):
+    approval = waiting(http, 57)
+    with opened(chromium, http) as page:
+        page.goto(f"{http.base_url}/console/runs")
+        row = page.locator(f"tr:has(input[value='{approval['run_id']}'])")
+        row.get_by_role("checkbox").check()
+        page.evaluate("document.activeElement.blur()")
+        expect(row).to_contain_text("waiting")
+
+        decide(http, approval)
+
+        expect(row).to_contain_text("completed", timeout=15_000)
+        expect(row.get_by_role("checkbox")).to_be_checked()

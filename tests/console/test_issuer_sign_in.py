@@ -582,6 +582,36 @@ async def test_over_tls_the_cookies_are_bound_to_the_host(api, runtime, idp, clo
         assert {"Secure", "HttpOnly", "Path=/", "SameSite=lax"} <= {part.strip() for part in each.split(";")}
 
 
+async def test_behind_a_proxy_that_ends_tls_the_public_address_of_now_binds_the_session_to_the_host(
+    browser, runtime, idp, clock
+):
+    async def session_cookie() -> str:
+        browser.cookies.clear()
+        ended = await come_back(browser)
+        return next(each for each in ended.headers.get_list("set-cookie") if "-session" in each)
+
+    assert "Secure" not in await session_cookie(), "the API is built, and its public address is plain"
+
+    secure = SERVER.replace("http://", "https://")
+    signing_in(runtime, clock, trusted(idp), options=SignInOptions(secure, OPTIONS.session_secret))
+    idp.redirect_uris = {f"{secure}/console/sign-in/idp/callback"}
+    browser.cookies.clear()
+    begun = await browser.get("/console/sign-in/idp")
+    flow = begun.headers["set-cookie"].partition(";")[0]
+    returned = urlsplit(await be_asked(begun.headers["location"]))
+    ended = await browser.get(f"{returned.path}?{returned.query}", headers={"Cookie": flow})
+    session = next(each for each in ended.headers.get_list("set-cookie") if "-session" in each)
+
+    assert session.startswith("__Host-owlclaw-session=")
+    assert {"Secure", "HttpOnly", "Path=/"} <= {part.strip() for part in session.split(";")}
+    kept = {"Cookie": session.partition(";")[0]}
+    assert (await browser.get("/console/runs", headers=kept)).status_code == 200
+    elsewhere = kept | {"Host": "127.0.0.1:8700"}
+    assert (await browser.get("/console/runs", headers=elsewhere)).status_code == 303, (
+        "by another name it is plain HTTP"
+    )
+
+
 async def test_the_sign_in_works_from_a_link_of_the_issuer_as_browsers_say_where_it_comes_from(browser, runtime, idp):
     foreign = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     back = await be_asked(await leave(browser))

@@ -278,6 +278,28 @@ async def test_what_waits_is_counted_once_for_all_pages_and_anew_after_a_decisio
     assert counted == [DEFAULT_TENANT]
 
 
+async def test_the_badge_of_a_narrowed_key_counts_the_calls_of_its_agents_and_leads_to_their_inboxes(browser, runtime):
+    for agent in ("patient:a", "patient:a", "patient:b", "assistant"):
+        runtime.request_approval(agent)
+    await browser.sign_in(await issued(runtime, "approver", agents=("agent:patient:*",)))
+
+    assert '<b class="badge" data-badge data-v="3">' in (await browser.get("/console/runs?agent=patient:a")).text
+    inbox = (await browser.get("/console/approvals")).text
+    assert re.findall(r'href="/console/approvals\?agent=([^"]+)"', inbox) == ["patient%3Aa", "patient%3Ab"]
+    assert "assistant" not in inbox
+    await browser.sign_in(await issued(runtime, "approver", agents=("agent:patient:c",)))
+    assert 'data-badge data-v="" hidden' in (await browser.get("/console/approvals")).text
+
+
+async def test_the_badge_says_that_there_may_be_more_calls_than_it_counts(browser, runtime, monkeypatch):
+    monkeypatch.setattr("console.badge._LOOKED_AT", 3)
+    for agent in ("assistant", "patient", "assistant", "patient"):
+        runtime.request_approval(agent)
+    await browser.sign_in(await issued(runtime, "approver", agents=("agent:patient",)))
+
+    assert '<b class="badge" data-badge data-v="1+">' in (await browser.get("/console/approvals")).text
+
+
 async def test_who_asked_for_a_run_and_who_did_not_never_get_the_same_part(browser, runtime, monkeypatch):
     mine = await runtime.keys.create(LOCAL, KeyRequest("mine", ("approver",)))
     other = await issued(runtime, "approver")
@@ -323,9 +345,9 @@ async def test_what_surrounds_the_list_of_runs_is_asked_for_once_for_all_who_loo
     asked = []
 
     def noted(name, ask):
-        async def answer(*given):
+        async def answer(*given, **more):
             asked.append(name)
-            return await ask(*given)
+            return await ask(*given, **more)
 
         monkeypatch.setattr(runtime, name, answer)
 

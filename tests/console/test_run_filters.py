@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import html
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from console import matches
+from console.run_filter import recent_spans
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
@@ -195,3 +196,35 @@ async def test_a_script_goes_on_only_behind_the_form_that_began_and_not_behind_a
         page = (await browser.get(where, headers={**VISIT, "Sec-Fetch-Site": site})).text
         assert ("on the way" in page, "data-goes-on" in page, "Go on</button>" in page) == (True, False, True), site
     assert "data-goes-on" in (await browser.get(where, headers={**VISIT, "Sec-Fetch-Site": "same-origin"})).text
+
+
+def test_recent_are_the_last_sixty_minutes_and_days_of_utc():
+    now = datetime(2026, 3, 1, 7, 30, 59, 17, timezone(timedelta(hours=8)))
+
+    assert recent_spans(now) == {
+        "last hour": "2026-02-28T22:30",
+        "today": "2026-02-28T00:00",
+        "last 7 days": "2026-02-22T00:00",
+    }
+
+
+@pytest.mark.parametrize(
+    ("span", "found"),
+    [("last hour", ["new"]), ("last 7 days", ["new", "of hours"]), ("any time", ["new", "of hours", "old"])],
+)
+async def test_recent_runs_are_a_link_that_keeps_the_rest_of_the_filter(browser, runtime, span, found):
+    now = runtime._clock.now()
+    for focus, age in (("old", timedelta(days=9)), ("of hours", timedelta(hours=3)), ("new", timedelta(0))):
+        run = await triggered(runtime, focus=focus)
+        change(runtime, run.run_id, created_at=now - age)
+    await triggered(runtime, "patient")
+
+    page = (await browser.get("/console/runs?agent=assistant&until=2020-01-01T00:00")).text
+    links = {name: html.unescape(path) for path, name in re.findall(r'<a href="([^"]+)">([\w ]+)</a>', page)}
+    assert links[span].startswith("/console/runs?agent=assistant")
+    assert "until" not in links[span]
+
+    shown = (await browser.get(links[span])).text
+    assert re.findall(r"<bdi>(new|of hours|old)</bdi></a>", shown) == found
+    marked = re.search(r'<nav class="chips" aria-label="Accepted">.*?</nav>', shown, re.DOTALL)[0]
+    assert re.findall(r'aria-current="true">([^<]+)<', marked) == [span]

@@ -41,10 +41,12 @@ def test_pages_and_forms_of_what_another_tenant_has_are_those_of_what_nobody_has
         f"runs/{run}/entries/1",
         f"runs/{run}/entries/4/prompt",
         f"runs/{run}/payload",
+        f"runs/{run}/rerun",
         f"runs/selection?action=rerun&run={run}",
         f"runs?before={run}",
         f"runs?text=refund&before={run}",
         f"approvals/{approval['approval_id']}",
+        f"approvals?after={approval['approval_id']}",
         f"agents/assistant/memories?after={memory['memory_id']}",
         f"agents/assistant/memories/{memory['memory_id']}",
     ):
@@ -82,6 +84,8 @@ def test_schedules_webhooks_callbacks_records_and_keys_of_another_tenant_are_nob
         f"schedules?after={schedule}",
         f"webhooks/deliveries/{delivery}",
         f"webhooks/deliveries/{delivery}/body",
+        f"webhooks?before={delivery}",
+        f"webhooks/callbacks?before={callback}",
         place,
     ):
         assert page_of(ours, path) is not None

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from console import approvals as inbox
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.run import RunStatus
 from tests.console.conftest import issued
 from tests.console.test_pages import change, triggered
@@ -87,16 +88,25 @@ async def test_agents_are_found_by_the_beginning_of_their_names_and_by_what_they
     assert await found("busy=yes&name=x") == []
 
 
-async def test_a_narrowed_key_finds_its_agents_behind_any_number_of_others(browser, runtime):
+async def test_a_narrowed_key_finds_its_agents_among_any_number_of_others_in_pages_that_name_none_of_them(
+    browser, runtime, monkeypatch
+):
+    monkeypatch.setattr("console.agents.PAGE", 2)
     for number in range(120):
         await triggered(runtime, f"assistant:{number}")
-    await triggered(runtime, "patient:mine")
-    await browser.sign_in(await issued(runtime, "viewer", agents=("agent:patient:*",)))
+    for name in ("assistant:mine", "patient:a", "patient:b", "patient:c"):
+        await triggered(runtime, name)
+    await browser.sign_in(await issued(runtime, "viewer", agents=("agent:patient:*", "agent:assistant:mine")))
 
-    page = (await browser.get("/console/agents")).text
+    first = (await browser.get("/console/agents")).text
+    assert re.findall(r'id="agent-([^"]+)"', first) == ["assistant:mine", "patient:a"]
+    following = re.search(r'rel="next" href="([^"]+)"', first)
+    assert following is not None
+    assert following[1] == "/console/agents?after=patient%3Aa"
 
-    assert re.findall(r'id="agent-([^"]+)"', page) == ["patient:mine"]
-    assert 'rel="next"' not in page
+    last = (await browser.get(following[1])).text
+    assert re.findall(r'id="agent-([^"]+)"', last) == ["patient:b", "patient:c"]
+    assert 'rel="next"' not in last
 
 
 async def test_signing_in_leads_on_to_an_address_beyond_ascii(browser, runtime):
@@ -146,3 +156,15 @@ async def test_archiving_a_memory_is_behind_a_word_of_what_it_means(browser, run
     behind = re.search(r"<details><summary>Archive</summary>.*?</details>", page, re.DOTALL)[0]
     assert '/archive"' in behind
     assert "no page brings it back" in behind
+
+
+async def test_suspending_a_tenant_is_behind_a_word_of_what_it_means(browser, runtime):
+    await browser.sign_in(await issued(runtime, "admin"))
+    await runtime.tenants.create(LOCAL, "acme")
+
+    page = (await browser.get("/console/tenants/acme")).text
+
+    behind = re.search(r"<details[^>]*><summary[^>]*>Suspend it</summary>.*?</details>", page, re.DOTALL)[0]
+    assert 'value="suspended"' in behind
+    assert "its keys are refused" in behind
+    assert page.count('value="suspended"') == 1

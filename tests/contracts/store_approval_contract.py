@@ -39,12 +39,12 @@ from owlclaw_ray.store.queries import (
     AgentsWithWork,
     ApprovalById,
     ApprovalFilter,
-    ApprovalPlace,
     ExpiredApprovals,
     JournalOfRun,
     LedgerBreaks,
     LedgerFilter,
-    PendingApprovalCount,
+    PendingApprovalCounts,
+    Place,
     RunById,
 )
 from tests.contracts.store_commands import AGENT, NOW, activation, claimed, ending, entries, one, submission
@@ -455,7 +455,7 @@ class ApprovalContract:
 
         found: list[ApprovalRequest] = []
         while True:
-            place = ApprovalPlace(found[-1].expires_at, found[-1].approval_id) if found else None
+            place = Place(found[-1].expires_at, found[-1].approval_id) if found else None
             page = await store.read(ApprovalFilter(AGENT.tenant, AGENT, limit=3, expiring=True, after=place))
             found += [each.request for each in page]
             if len(page) < 3:
@@ -469,7 +469,7 @@ class ApprovalContract:
         await waits(store, request("a"), request("b"), later)
 
         async def behind(each: ApprovalRequest) -> list[str]:
-            place = ApprovalPlace(each.requested_at, each.approval_id)
+            place = Place(each.requested_at, each.approval_id)
             found = await store.read(ApprovalFilter(AGENT.tenant, after=place))
             return [approval.request.approval_id for approval in found]
 
@@ -477,13 +477,15 @@ class ApprovalContract:
         assert await behind(request("b")) == ["apr_a"]
         assert await behind(request("a")) == []
 
-    async def test_those_that_are_pending_are_counted_as_far_as_wanted(self, store: Store) -> None:
-        await waits(store, *(request(name) for name in "abcd"))
+    async def test_those_that_are_pending_are_counted_for_each_agent_as_far_as_wanted(self, store: Store) -> None:
+        other = AgentRef.parse("other")
+        later = replace(request("d", other), requested_at=NOW + timedelta(seconds=1))
+        await waits(store, *(request(name) for name in "abc"), later)
         await one(store, deciding("a"))
 
-        assert await store.read(PendingApprovalCount(AGENT.tenant, 9)) == 3
-        assert await store.read(PendingApprovalCount(AGENT.tenant, 2)) == 2
-        assert await store.read(PendingApprovalCount(TenantId("other"), 9)) == 0
+        assert await store.read(PendingApprovalCounts(AGENT.tenant, 9)) == {AGENT: 2, other: 1}
+        assert await store.read(PendingApprovalCounts(AGENT.tenant, 2)) == {AGENT: 2}, "those that were asked for first"
+        assert await store.read(PendingApprovalCounts(TenantId("other"), 9)) == {}
 
     async def test_each_end_of_an_approval_is_in_the_ledger(self, store: Store) -> None:
         await waits(store, request("a"), request("b"))

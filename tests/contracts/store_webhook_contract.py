@@ -41,6 +41,7 @@ from owlclaw_ray.store.queries import (
     OldDeliveries,
     PausedHeartbeats,
     PendingCallbackCount,
+    Place,
     RunById,
     RunFilter,
     WaitingDeliveries,
@@ -180,6 +181,20 @@ class DeliveryContract:
         assert await found(source="shop") == ["whd_1"]
         assert len(await store.read(DeliveryFilter(AGENT.tenant, limit=1))) == 1
         assert await store.read(DeliveryFilter(TenantId("other"))) == []
+
+    async def test_deliveries_go_on_behind_a_place(self, store: Store) -> None:
+        await store.apply([receiving(name) for name in "123"])
+        await store.apply([ReceiveDelivery(replace(delivery("0"), received_at=LATER))])
+
+        async def behind(name: str) -> list[str]:
+            last = await store.read(DeliveryById(AGENT.tenant, DeliveryId(f"whd_{name}")))
+            assert last is not None
+            before = Place(last.received_at, last.delivery_id)
+            return [each.delivery_id for each in await store.read(DeliveryFilter(AGENT.tenant, before=before))]
+
+        assert await behind("0") == ["whd_3", "whd_2", "whd_1"]
+        assert await behind("2") == ["whd_1"], "of those that came at once the order is that of their ids"
+        assert await behind("1") == []
 
 
 class WaitingContract:
@@ -450,6 +465,16 @@ class CallbackContract:
         assert await found(CallbackFilter(AGENT.tenant, status=CallbackStatus.WAITING)) == ["run_1"]
         assert len(await found(CallbackFilter(AGENT.tenant, limit=1))) == 1
         assert await found(CallbackFilter(TenantId("other"))) == []
+
+    async def test_callbacks_go_on_behind_a_place(self, store: Store) -> None:
+        await store.apply([telling(), telling("run_2"), replace(telling("run_3"), at=LATER)])
+
+        first, *others = await store.read(CallbackFilter(AGENT.tenant))
+        assert first.run_id == "run_3"
+        assert {each.created_at for each in others} == {NOW}
+        for at, each in enumerate([first, *others], start=1):
+            before = Place(each.created_at, each.callback_id)
+            assert await store.read(CallbackFilter(AGENT.tenant, before=before)) == [first, *others][at:]
 
 
 def _tried(callback: Callback, problem: str, at: datetime = LATER) -> Callback:

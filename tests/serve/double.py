@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -742,7 +743,7 @@ class MemoryRuntime(Runtime):
             return request.expires_at if where.expiring else request.requested_at, request.approval_id
 
         ordered = sorted(self._approvals.values(), key=place, reverse=not where.expiring)
-        behind = None if where.after is None else (where.after.at, where.after.approval_id)
+        behind = None if where.after is None else (where.after.at, where.after.id)
         found = [
             approval
             for approval in ordered
@@ -754,8 +755,9 @@ class MemoryRuntime(Runtime):
         ]
         return found[: where.limit]
 
-    async def pending_approvals(self, tenant: TenantId, limit: int) -> int:
-        return len(await self.approvals(ApprovalFilter(tenant, status=ApprovalStatus.PENDING, limit=limit)))
+    async def pending_approvals(self, tenant: TenantId, limit: int) -> Mapping[AgentRef, int]:
+        pending = [each for each in self._approvals.values() if each.status is ApprovalStatus.PENDING]
+        return Counter(each.request.agent for each in pending[:limit])
 
     async def approval(self, tenant: TenantId, approval_id: ApprovalId) -> Approval:
         if approval_id not in self._approvals:

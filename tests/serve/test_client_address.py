@@ -117,6 +117,6 @@ async def test_who_calls_the_server_by_its_public_name_came_by_the_public_scheme
         seen.append(scope["scheme"])
 
     scope = {"type": "http", "scheme": "http", "headers": [(b"host", host.encode())]}
-    await PublicScheme(app, url)(scope, None, None)
+    await PublicScheme(app, lambda: url)(scope, None, None)
 
     assert seen == [scheme]

@@ -11,7 +11,7 @@ from owlclaw_ray.domain.callback import Callback, CallbackStatus
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus, Mapping, SignatureForm, WebhookSource
 from owlclaw_ray.ids import CallbackId, DeliveryId, RandomIds, RunId
 from owlclaw_ray.store.commands import CallbackStored, ChangeCallback, DeliveryStored
-from owlclaw_ray.store.queries import CallbackById, CallbackFilter, DeliveryById, DeliveryFilter
+from owlclaw_ray.store.queries import CallbackById, CallbackFilter, DeliveryById, DeliveryFilter, Place
 from owlclaw_ray.webhooks.inbox import WebhookInbox
 from owlclaw_ray.webhooks.outbox import WebhookOutbox
 
@@ -93,7 +93,7 @@ class MemoryWebhookStore:
             for each in self._deliveries.values()
             if where.source in {None, each.source} and where.status in {None, each.status}
         ]
-        return found[: where.limit]
+        return _page(found, lambda each: Place(each.received_at, each.delivery_id), where)
 
     def _matching_callbacks(self, where):
         found = [
@@ -103,7 +103,17 @@ class MemoryWebhookStore:
             and where.run_id in {None, each.run_id}
             and where.status in {None, each.status}
         ]
-        return found[: where.limit]
+        return _page(found, lambda each: Place(each.created_at, each.callback_id), where)
+
+
+def _page(found, place, where):
+    def order(at):
+        return at.at, at.id
+
+    newest_first = sorted(found, key=lambda each: order(place(each)), reverse=True)
+    return [each for each in newest_first if where.before is None or order(place(each)) < order(where.before)][
+        : where.limit
+    ]
 
 
 def webhooks(clock, submissions):

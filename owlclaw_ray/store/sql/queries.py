@@ -63,8 +63,9 @@ from owlclaw_ray.store.queries import (
     OldCallbacks,
     OldDeliveries,
     PausedHeartbeats,
-    PendingApprovalCount,
+    PendingApprovalCounts,
     PendingCallbackCount,
+    Place,
     ProgressOfRuns,
     PromptTexts,
     Query,
@@ -559,7 +560,7 @@ def _read_approval(connection: Connection, query: ApprovalById) -> Approval | No
 def _read_approvals(connection: Connection, where: ApprovalFilter) -> Sequence[Approval]:
     found = select(*APPROVALS.columns).where(*_of_runs(approvals, where)).limit(where.limit)
     place = tuple_(approvals.c.expires_at if where.expiring else approvals.c.requested_at, approvals.c.approval_id)
-    behind = None if where.after is None else (to_micros(where.after.at), where.after.approval_id)
+    behind = None if where.after is None else _key(where.after)
     if where.expiring:
         found = found.where(pending_approval).order_by(approvals.c.expires_at, approvals.c.approval_id)
         found = found if behind is None else found.where(place > behind)
@@ -569,11 +570,17 @@ def _read_approvals(connection: Connection, where: ApprovalFilter) -> Sequence[A
     return [approval_of(row) for row in connection.execute(found)]
 
 
-@reads(PendingApprovalCount)
-def _count_pending_approvals(connection: Connection, query: PendingApprovalCount) -> int:
+@reads(PendingApprovalCounts)
+def _count_pending_approvals(connection: Connection, query: PendingApprovalCounts) -> Mapping[AgentRef, int]:
     where = ApprovalFilter(query.tenant, status=ApprovalStatus.PENDING)
-    found = select(approvals.c.approval_id).where(*_of_runs(approvals, where)).limit(query.limit)
-    return len(connection.execute(found).all())
+    found = select(approvals.c.agent).where(*_of_runs(approvals, where)).order_by(approvals.c.requested_at)
+    first = found.limit(query.limit).subquery()
+    counted = select(first.c.agent, func.count()).group_by(first.c.agent)
+    return {agent_of(key): number for key, number in connection.execute(counted)}
+
+
+def _key(place: Place) -> tuple[int, str]:
+    return to_micros(place.at), place.id
 
 
 def _of_runs(table: Table, where: ApprovalFilter | CallbackFilter) -> Iterator[ColumnElement[bool]]:
@@ -613,6 +620,8 @@ def _read_deliveries(connection: Connection, where: DeliveryFilter) -> Sequence[
         found = found.where(table.source == where.source)
     if where.status is not None:
         found = found.where(table.status == where.status.value)
+    if where.before is not None:
+        found = found.where(tuple_(table.received_at, table.delivery_id) < _key(where.before))
     found = found.order_by(table.received_at.desc(), table.delivery_id.desc()).limit(where.limit)
     return [DELIVERIES.fact(row) for row in connection.execute(found)]
 
@@ -644,6 +653,8 @@ def _read_callback(connection: Connection, query: CallbackById) -> Callback | No
 @reads(CallbackFilter)
 def _read_callbacks(connection: Connection, where: CallbackFilter) -> Sequence[Callback]:
     found = select(*CALLBACKS.columns).where(*_of_runs(callbacks, where))
+    if where.before is not None:
+        found = found.where(tuple_(callbacks.c.created_at, callbacks.c.callback_id) < _key(where.before))
     found = found.order_by(callbacks.c.created_at.desc(), callbacks.c.callback_id.desc()).limit(where.limit)
     return [CALLBACKS.fact(row) for row in connection.execute(found)]
 

@@ -55,7 +55,8 @@ from owlclaw_ray.store.queries import (
     LedgerFilter,
     LedgerPlace,
     NextDueTime,
-    PendingApprovalCount,
+    PendingApprovalCounts,
+    Place,
     ReleasedRuns,
     RunById,
     RunFilter,
@@ -220,7 +221,7 @@ async def test_approvals_are_asked_decided_and_read_without_reading_whole_tables
             await sqlite_store.apply([command])
         await sqlite_store.read(ApprovalById(AGENT.tenant, ApprovalId("apr_a")))
         await sqlite_store.read(ExpiredApprovals(NOW))
-        await sqlite_store.read(PendingApprovalCount(AGENT.tenant, 9))
+        await sqlite_store.read(PendingApprovalCounts(AGENT.tenant, 9))
         for where in ({}, {"agent": AGENT}, {"run_id": RunId("run_1")}, {"status": ApprovalStatus.PENDING}):
             await sqlite_store.read(ApprovalFilter(AGENT.tenant, **where))
 
@@ -241,9 +242,10 @@ async def test_webhooks_are_written_and_read_without_reading_whole_tables(sqlite
         await sqlite_store.apply([ChangeCallback(replace(due, version=3))])
         await sqlite_store.read(DeliveryById(AGENT.tenant, DeliveryId("whd_1")))
         await sqlite_store.read(CallbackById(AGENT.tenant, due.callback_id))
-        for where in ({}, {"source": "shop"}, {"status": DeliveryStatus.REFUSED}):
+        place = {"before": Place(NOW, "x")}
+        for where in ({}, {"source": "shop"}, {"status": DeliveryStatus.REFUSED}, place, place | {"source": "shop"}):
             await sqlite_store.read(DeliveryFilter(AGENT.tenant, **where))
-        for where in ({}, {"agent": AGENT}, {"run_id": RunId("run_1")}, {"status": CallbackStatus.DEAD}):
+        for where in ({}, {"agent": AGENT}, {"run_id": RunId("run_1")}, {"status": CallbackStatus.DEAD}, place):
             await sqlite_store.read(CallbackFilter(AGENT.tenant, **where))
 
     plans = await plans_of(sqlite_store, seen)

@@ -129,7 +129,7 @@ def reading(tenant):
         q.TasksOfAgent(agent),
         q.ApprovalById(tenant, ApprovalId(f"apr_{name}")),
         q.ApprovalFilter(tenant),
-        q.PendingApprovalCount(tenant, 9),
+        q.PendingApprovalCounts(tenant, 9),
         q.DeliveryById(tenant, f"whd_{name}"),
         q.DeliveryFilter(tenant),
         q.WaitingDeliveries(agent),
