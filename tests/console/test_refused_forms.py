@@ -155,6 +155,9 @@ async def test_a_key_that_cannot_be_rotated_says_so_on_the_page_of_keys(browser,
     assert f'<tr id="key-{key_id}">' in refused.text
     assert form_of(refused.text, path)[0]["grace_hours"] == "9999"
     assert refused.text.count("This was not accepted") == 1
+    fields, said = form_of(refused.text, "/console/keys")
+    assert (fields["name"], said) == ("", ""), "the other form of the page is as it was"
+    assert fields["days"] != ""
 
 
 async def test_who_may_not_see_the_page_of_a_form_gets_a_page_with_what_is_wrong(browser, runtime):

@@ -278,6 +278,20 @@ async def test_a_form_that_makes_no_schedule_says_why(browser, runtime, fields, 
     assert await runtime.timetable.schedules(ScheduleFilter(LOCAL.tenant)) == []
 
 
+async def test_a_span_that_cannot_be_backfilled_stays_in_its_fields_beside_what_is_wrong(browser, runtime, clock):
+    hourly = await made(runtime, cron_expression="0 * * * *")
+    page = f"{LIST}/{hourly.schedule_id}/backfill"
+
+    for since, wrong in (("soon", "since"), ("2020-01-01T00:00", "ask for fewer")):
+        refused = await browser.get(f"{page}?since={since}&until=2026-11-03T09:00")
+
+        assert refused.status_code == 422
+        assert f'name="since" value="{since}"' in refused.text
+        assert 'name="until" value="2026-11-03T09:00"' in refused.text
+        assert wrong in re.search(r'role="alert">(.*?)</div>', refused.text, re.DOTALL)[1]
+        assert forms(refused.text) == set(), "there is nothing to queue"
+
+
 async def test_whoever_is_signed_in_is_who_asks_for_a_schedule_and_its_backfilled_runs(browser, runtime, clock):
     key = await runtime.keys.create(LOCAL, KeyRequest("ada", ("operator",)))
     await browser.sign_in(key.text)

@@ -126,6 +126,7 @@ async def test_running_again_asks_before_and_both_runs_name_the_other(browser, r
     was = await triggered(runtime, "patient", "nightly")
     page = (await browser.get(f"/console/runs/{was.run_id}")).text
     assert f'action="/console/runs/{was.run_id}/rerun"' not in page
+    assert f'href="/console/runs/{was.run_id}/rerun"' in page
     number = len(runtime._runs)
 
     assert "Nothing has been done yet" in (await browser.get(f"/console/runs/{was.run_id}/rerun")).text
