@@ -381,17 +381,21 @@ def facts(page):
     return dict(re.findall(r"<div><dt>([^<]+)</dt><dd[^>]*>([^<]*)</dd></div>", page))
 
 
-async def test_what_a_live_run_used_and_started_is_that_of_the_whole_run_whatever_its_page_shows(browser, runtime):
-    child = await told(runtime)
-    waiting = (EntryKind.RUN_WAITING, {"runs": {"c1": child}})
+@pytest.mark.parametrize("at_once", [500, 1])
+async def test_what_a_live_run_used_and_started_is_that_of_the_whole_run_whatever_its_page_shows(
+    browser, runtime, monkeypatch, at_once
+):
+    monkeypatch.setattr("console.whole_runs._READ", at_once)
+    children = [await told(runtime) for _ in range(2)]
+    waiting = [(EntryKind.RUN_WAITING, {"runs": {f"c{each}": each}}) for each in children]
     embedded = (FOUND[0], FOUND[1] | {"embeddings": ["e"], "usage": {"prompt_tokens": 7, "cost": 0.01}})
-    run_id = await told(runtime, built(), replied(calls=[CALL]), waiting, embedded, *ACTIVE, replied("and now"))
+    run_id = await told(runtime, built(), replied(calls=[CALL]), *waiting, embedded, *ACTIVE, replied("and now"))
 
     for shown in ("", "?before=300", "?fragment=head", "?before=201"):
         page = (await browser.get(f"/console/runs/{run_id}{shown}")).text
         assert facts(page)["Tokens"] == "4,007 → 10", shown
         assert facts(page)["Cost"] == "$0.0500", shown
-        assert f'href="/console/runs/{child}"' in page, shown
+        assert all(f'href="/console/runs/{each}"' in page for each in children), shown
 
     more = [*((each.kind, each.data) for each in runtime._journals[run_id]), replied("more")]
     journal(runtime, run_id, more)

@@ -278,6 +278,17 @@ async def test_a_form_that_makes_no_schedule_says_why(browser, runtime, fields, 
     assert await runtime.timetable.schedules(ScheduleFilter(LOCAL.tenant)) == []
 
 
+async def test_cancelling_a_schedule_is_behind_a_word_of_what_it_means(browser, runtime):
+    schedule = await made(runtime, cron_expression="0 * * * *")
+
+    page = (await browser.get(f"{LIST}/{schedule.schedule_id}")).text
+
+    behind = re.search(r"<details[^>]*><summary>Cancel it…</summary>.*?</details>", page, re.DOTALL)[0]
+    assert f'action="{LIST}/{schedule.schedule_id}/cancel"' in behind
+    assert "cannot be undone" in behind
+    assert page.count("/cancel") == 1
+
+
 async def test_a_span_that_cannot_be_backfilled_stays_in_its_fields_beside_what_is_wrong(browser, runtime, clock):
     hourly = await made(runtime, cron_expression="0 * * * *")
     page = f"{LIST}/{hourly.schedule_id}/backfill"
