@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from sqlalchemy import event
+from sqlalchemy import event, select
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.approval import ApprovalDecision, ApprovalRequest, Decision
@@ -54,6 +54,7 @@ from owlclaw_ray.store.queries import LedgerBreaks
 from owlclaw_ray.store.sql.databases import SqliteDatabase
 from owlclaw_ray.store.sql.locations import locate
 from owlclaw_ray.store.sql.migrator import migrate
+from owlclaw_ray.store.sql.schema import blobs as blob_rows
 from owlclaw_ray.store.sql.schema import metadata
 from owlclaw_ray.store.sql.sql_store import SqlStore
 from tests.store.sql.emptying import emptied
@@ -361,7 +362,12 @@ def without_waiting_for_the_disk(connection, _record):
 
 
 def contents_of(connection):
-    return {table.name: sorted(connection.execute(table.select()).all(), key=repr) for table in metadata.sorted_tables}
+    """All rows, without what the clock of the database says."""
+    found = {}
+    for table in metadata.sorted_tables:
+        columns = [column for column in table.c if column is not blob_rows.c.used_at]
+        found[table.name] = sorted(connection.execute(select(*columns)).all(), key=repr)
+    return found
 
 
 async def apply_groups(database, groups):
