@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import ray
 from msgspec import msgpack
@@ -278,8 +278,9 @@ class _SocketLine(asyncio.Protocol):
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(
+            "asyncio.Transport", transport
+        )  # uvloop's, as Ray's actors have it, is no instance of it
         self._end.opened(self)
 
     @override

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 
 import pytest
+import uvloop
 
 from actors.plan import ToolSlots
 from actors.slot_link import ANSWER_SECONDS, SlotDesk, SlotLink, connect_at
@@ -331,7 +332,13 @@ async def test_while_lines_hold_there_are_never_more_uses_than_slots(uses, seed)
     assert here.most == PLACES
 
 
-async def test_over_a_socket_slots_are_lent_and_are_free_again_when_a_host_goes(tmp_path):
+@pytest.mark.parametrize("loop_of", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_over_a_socket_slots_are_lent_and_are_free_again_when_a_host_goes(loop_of, tmp_path):
+    with asyncio.Runner(loop_factory=loop_of) as runner:
+        runner.run(lend_over_a_socket(tmp_path))
+
+
+async def lend_over_a_socket(tmp_path):
     slots, clock, shut = ToolSlots(1, state=2), SystemClock(), asyncio.Event()
     desk = SlotDesk(slots, clock)
     lending = asyncio.create_task(desk.listen(tmp_path / "slots"))
