@@ -201,6 +201,7 @@ class RootActor(RemoteActor):
     async def retire(self) -> None:
         """Make nothing new any more: the runtime is being stopped."""
         self._upkeep.cancel()
+        self._lending.cancel()
         for each in self._with_rows:
             await each.stop()
         for joining in tuple(self._joining.values()):
