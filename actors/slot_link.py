@@ -126,8 +126,7 @@ class _ToRoot:
             return
         self.ended.set()
         self._silence.end()
-        if self.in_use:
-            self._places.use_own()
+        self._places.use_own()
 
     def give_up(self) -> None:
         """Be at no connection any more."""

@@ -1,4 +1,4 @@
-"""Places that a process has of the lender of its node, and of one of its own while there is no other."""
+"""Places that a process has of the lender of its node, and of one of its own while that one cannot be reached."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class _Pool(Struct, eq=False):
 class BorrowedPlaces:
     """The places of all pools that this process has.
 
-    They are of its own lender at first, which has as many as the node: who is alone is fair within itself. From `use` on they are of
-    another one, until `use_own`. What is used stays used, and what waits goes on waiting there.
+    There is no lender at first. With `use_own` it is one of its own, which has as many as the node: who is alone is fair within itself.
+    With `use` it is another one. What is used stays used then, and what waits goes on waiting there.
     """
 
     def __init__(self, sizes: Mapping[PoolName, PoolSize], weight: Weights) -> None:
@@ -69,7 +69,8 @@ class BorrowedPlaces:
         self._moves: dict[int, Move] = {}
         """What the lender is told with the next request: it matters to nobody before."""
         self._due = False
-        self._ask = self._own_lender()
+        self._ask: Ask = lambda _: None
+        self._alone = False
 
     @property
     def waits(self) -> bool:
@@ -78,7 +79,7 @@ class BorrowedPlaces:
 
     def use(self, ask: Ask) -> None:
         """Borrow of the lender that `ask` reaches from now on. It is told what is used and waited for here."""
-        self._ask = ask
+        self._ask, self._alone = ask, False
         self._requests, self._moves = [], {}
         for pool in self._pools.values():
             pool.contended = False
@@ -92,8 +93,10 @@ class BorrowedPlaces:
             self._send_soon()
 
     def use_own(self) -> None:
-        """Borrow of nobody else."""
-        self.use(self._own_lender())
+        """Borrow of nobody else from now on."""
+        if not self._alone:
+            self.use(self._own_lender())
+            self._alone = True
 
     def told(self, news: Sequence[News]) -> None:
         """Take what the lender in use says."""

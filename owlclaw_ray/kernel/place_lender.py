@@ -64,11 +64,11 @@ class Grant(Struct, frozen=True, tag=True, array_like=True):
 
     number: int
     contended: bool
-    """Whether somebody waits: it is to be returned when it was used."""
+    """Whether somebody waits, or more is lent than there is: it is to be returned when it was used."""
 
 
 class Recall(Struct, frozen=True, tag=True, array_like=True):
-    """Somebody waits: kept places of the pool are to be returned now, used ones when they are idle."""
+    """Somebody waits, or more is lent than there is: kept places of the pool are to be returned now, used ones when they are idle."""
 
     pool: PoolName
 
@@ -178,7 +178,7 @@ class PlaceLender:
             self._grant(first[1])
 
     def _grant(self, loan: _Loan) -> None:
-        contended = self._orders[loan.pool].waiting > 0
+        contended = self._contended(loan.pool)
         self._note_held(loan, keeps=not contended)
         loan.borrower.news.append(Grant(loan.number, contended))
         self._with_news[loan.borrower] = None
@@ -189,13 +189,17 @@ class PlaceLender:
         if keeps:
             self._keepers[loan.pool][loan.borrower] = None
 
+    def _contended(self, pool: PoolName) -> bool:
+        order = self._orders[pool]
+        return order.waiting > 0 or order.free < 0
+
     def _tell(self) -> None:
-        for pool, order in self._orders.items():
-            if order.waiting:
-                for borrower in self._keepers[pool]:
+        for pool, keepers in self._keepers.items():
+            if keepers and self._contended(pool):
+                for borrower in keepers:
                     borrower.news.append(Recall(pool))
                     self._with_news[borrower] = None
-                self._keepers[pool].clear()
+                keepers.clear()
         told, self._with_news = self._with_news, {}
         for borrower in told:
             news, borrower.news = borrower.news, []

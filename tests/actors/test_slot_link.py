@@ -240,6 +240,34 @@ async def test_a_root_that_goes_on_learns_what_hosts_have_and_wait_for(uses):
     assert late.done()
 
 
+async def test_a_new_host_takes_no_slot_before_its_root_had_time_to_answer(uses):
+    here = uses(places=2)
+    await here.connect("host-1")
+    for owner in (A, B):
+        here.begin("host-1", owner, 10)
+    await here.clock.advance(0.5)
+
+    late = here.begin("new", OTHER, 1)
+    await here.clock.advance(5)
+    waiting = here.node.desk.waiting(KIND)
+    await here.clock.advance(8)
+
+    assert waiting == 1
+    assert late.done()
+    assert here.most == 2
+
+
+@pytest.mark.parametrize(("root_does", "seconds"), [("stop", ANSWER_SECONDS), ("die", 0.0)])
+async def test_a_new_host_goes_on_alone_when_its_root_does_not_answer(uses, root_does, seconds):
+    here = uses(places=2)
+    getattr(here.node, root_does)("root")
+
+    task = here.begin("new", OTHER, 1)
+    await here.clock.advance(seconds + 1.0)
+
+    assert task.done()
+
+
 async def test_hosts_whose_root_is_dead_share_slots_out_among_their_own(uses):
     here = uses(places=2)
     await here.connect("host-1")

@@ -80,28 +80,30 @@ async def test_an_agent_of_another_tenant_is_next_although_those_of_other_actors
         asked = calls(*[("trial.wait", {"gate": f"gate-{name}"})] * number)
         return trial.client.submit(trial.define(name, asked, DONE, isolation="dedicated"))["run_id"]
 
-    holders = {name: waiting(name, SLOTS.alone // 2) for name in ("crowd-a", "crowd-b")}
-    for run_id in holders.values():
-        wait_for_effects(trial, run_id, SLOTS.alone // 2)
-    flood = [waiting(f"crowd-{number}", 6) for number in range(2)]
-    while waiting_for_slots(trial) < 2 * 6:
-        trial.client.run(flood[0])
-    runtime = ray_runtime(trial.plan)
-    trial.define("quiet", calls(("trial.look", {})), DONE, isolation="dedicated")
-    quiet = await runtime.submit(AgentRef.parse("quiet", acme), Trigger(TriggerKind.API))
-    while waiting_for_slots(trial) < 2 * 6 + 1:
-        trial.client.run(flood[0])
+    try:
+        holders = [waiting(name, SLOTS.alone // 2) for name in ("crowd-a", "crowd-b")]
+        for run_id in holders:
+            wait_for_effects(trial, run_id, SLOTS.alone // 2)
+        flood = [waiting(name, 6) for name in ("crowd-c", "crowd-d")]
+        while waiting_for_slots(trial) < 2 * 6:
+            trial.client.run(flood[0])
+        runtime = ray_runtime(trial.plan)
+        trial.define("quiet", calls(("trial.look", {})), DONE, isolation="dedicated")
+        quiet = await runtime.submit(AgentRef.parse("quiet", acme), Trigger(TriggerKind.API))
+        while waiting_for_slots(trial) < 2 * 6 + 1:
+            trial.client.run(flood[0])
 
-    trial.open_gate("gate-crowd-a")
-    async with asyncio.timeout(60):
-        while not (run := await runtime.run(acme, quiet.run_id)).status.final:
-            await asyncio.sleep(0)
-    for name in ("crowd-b", "crowd-0", "crowd-1"):
-        trial.open_gate(f"gate-{name}")
+        trial.open_gate("gate-crowd-a")
+        async with asyncio.timeout(60):
+            while not (run := await runtime.run(acme, quiet.run_id)).status.final:
+                await asyncio.sleep(0)
+    finally:
+        for name in ("crowd-a", "crowd-b", "crowd-c", "crowd-d"):
+            trial.open_gate(f"gate-{name}")
 
     assert run.status.value == "completed"
     assert len(trial.effects(quiet.run_id)) == 1
-    assert {finish(trial, run_id)["status"] for run_id in (*holders.values(), *flood)} == {"completed"}
+    assert {finish(trial, run_id)["status"] for run_id in (*holders, *flood)} == {"completed"}
 
 
 def test_quick_calls_do_not_wait_for_slow_ones(trial):
