@@ -27,7 +27,7 @@ from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.kernel.fair_order import Weights
 from owlclaw_ray.kernel.place_lender import Borrower, Claim, News, PlaceLender, PlaceOwner, Recall, Request
 
-ANSWER_SECONDS = 2.0
+ANSWER_SECONDS = 5.0
 """Whoever has not answered for so long is taken for gone, and the connection is given up."""
 _PING_SECONDS = 1.0
 """How often a host that waits for a slot asks whether the root is still there."""
@@ -126,13 +126,18 @@ class _ToRoot:
             return
         self.ended.set()
         self._silence.end()
-        self._places.use_own()
+        if self.in_use:
+            self._places.use_none()
+        else:
+            self._places.use_own()
 
     def give_up(self) -> None:
-        """Be at no connection any more."""
-        if self._line is not None:
-            self._line.close()
-        self.lost()
+        """Have the host lend to itself: there is no connection, or no answer."""
+        if not self.ended.is_set():
+            if self._line is not None:
+                self._line.close()
+            self.in_use = False
+            self.lost()
 
     def _ask(self, requests: Sequence[Request]) -> None:
         if self._line is not None:
@@ -169,10 +174,7 @@ class SlotLink:
                 async with deadline(self._clock, ANSWER_SECONDS):
                     await self._connect(end)
                 await end.ended.wait()
-                if end.in_use:
-                    logger.warning(
-                        "tool slots are taken without asking the other hosts of the node: no answer of its root"
-                    )
+                logger.warning("the connection with the node's root, which lends tool slots, has ended")
             except OSError as error:  # TimeoutError is one
                 logger.info("the root lends no tool slots yet: %s", error or "no answer")
             finally:

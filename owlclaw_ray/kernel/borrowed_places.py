@@ -69,7 +69,7 @@ class BorrowedPlaces:
         self._moves: dict[int, Move] = {}
         """What the lender is told with the next request: it matters to nobody before."""
         self._due = False
-        self._ask: Ask = lambda _: None
+        self._ask: Ask = _nobody
         self._alone = False
 
     @property
@@ -91,6 +91,10 @@ class BorrowedPlaces:
             self._requests += [self._claim(pool, each) for each in pool.waiting.values()]
         if self._requests:
             self._send_soon()
+
+    def use_none(self) -> None:
+        """Borrow of nobody until the next `use`: what waits goes on waiting."""
+        self.use(_nobody)
 
     def use_own(self) -> None:
         """Borrow of nobody else from now on."""
@@ -206,3 +210,7 @@ class BorrowedPlaces:
         lender = PlaceLender(self._sizes)
         borrower = Borrower(self.told)
         return lambda requests: lender.take(borrower, requests)
+
+
+def _nobody(_: Sequence[Request]) -> None:
+    """There is no lender: the next one is told what is used and waited for."""

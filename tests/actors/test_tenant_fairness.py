@@ -122,6 +122,14 @@ class ToolCallsOfSharedHosts(ToolCallsOfManyHosts):
         return f"shared-{self._share(agent)}"
 
 
+class ToolCallsOverBreakingLines(ToolCallsOfManyHosts):
+    """The first, with lines between root and hosts that break now and then, with what is on its way: one of 200 frames is the last."""
+
+    def __init__(self, clock, weight, folder):
+        super().__init__(clock, weight, folder)
+        self._node.breaks = 0.005
+
+
 class BusyHost(SteeredHost):
     """Runs what it adopts for as long as the door says; then it is idle."""
 
@@ -252,7 +260,7 @@ async def test_a_hundred_times_the_load_of_one_tenant_moves_another_s_p99_by_a_f
     assert beside_a_flood <= 1.2 * before
 
 
-@pytest.mark.parametrize("make", DOORS)
+@pytest.mark.parametrize("make", [*DOORS, ToolCallsOverBreakingLines])
 async def test_weights_of_three_to_one_show_within_a_twentieth(make, tmp_path):
     street = Street(make, tmp_path, {"greedy": 3.0})
     for _ in range(3 * PLACES):
