@@ -300,8 +300,8 @@ class _SocketLine(asyncio.Protocol):
         self._end.lost()
 
     def send(self, frame: bytes) -> None:
-        """See Line.send."""
-        if self._transport is not None:
+        """See Line.send. A closed transport of uvloop raises."""
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(len(frame).to_bytes(_LENGTH_BYTES) + frame)
 
     def close(self) -> None:
