@@ -23,6 +23,7 @@ from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, NamedActor
 from actors.remote_actor import RemoteActor
 from actors.secrets import shed
+from actors.slot_link import SlotLink, connect_at, socket_path
 from actors.tool_task import TaskToolRunner
 from owlclaw_ray.access.tenant_terms import TenantTerms
 from owlclaw_ray.definitions.api import plain_name
@@ -107,6 +108,7 @@ class AgentActor(RemoteActor):
         clock = SystemClock()
         keeper, directory = KeeperClient(plan.namespace), NamedActor(DIRECTORY, plan.namespace)
         terms = TenantTerms(keeper, clock)
+        self._slots = SlotLink(connect_at(socket_path(plan.namespace)), plan.slots, terms.weight, clock)
         services, servers = host_services(
             tools,
             quotas=terms.quotas,
@@ -115,8 +117,8 @@ class AgentActor(RemoteActor):
                 plan.worker,
                 clock,
                 plan.slots,
+                slots=self._slots.place,
                 warm_workers=plan.warm_workers,
-                weight=terms.weight,
                 attempts=StoredAttempts(keeper, clock) if plan.worker.stored_attempts else None,
             ),
             tokens=GatewayTokens(plan.namespace, clock),

@@ -57,6 +57,7 @@ from actors.remote_actor import RemoteActor, plain
 from actors.scheduler import SchedulerActor
 from actors.secrets import shed
 from actors.shared_parts import LOOK_SECONDS, SharedParts
+from actors.slot_link import SlotDesk, socket_path
 from actors.tool_task import call_memory, offered_slots, warm_workers
 from owlclaw_ray.domain.node import NodeLoad, NodeReport
 from owlclaw_ray.domain.tool import ToolDefinition
@@ -98,6 +99,8 @@ class RootActor(RemoteActor):
         """Nodes that lack files, and when they are asked again."""
         self._slots = offered_slots(own_resources(), plan.slots)
         """Of this node, which may be larger or smaller than the one where the plan was made."""
+        self._desk = SlotDesk(self._slots, self._clock)
+        self._lending = asyncio.create_task(self._desk.listen(socket_path(plan.namespace)))
         self._births = asyncio.Semaphore(os.cpu_count() or 1)
         """A birth is seconds of processor time: more of them at once than cores would only make the first host come later."""
         self._ahead = [self._host() for _ in range(_AHEAD)] if restarted() else []
@@ -206,6 +209,7 @@ class RootActor(RemoteActor):
     async def retire(self) -> None:
         """Make nothing new any more: the runtime is being stopped."""
         self._upkeep.cancel()
+        self._lending.cancel()
         for each in self._with_rows:
             await each.stop()
         for joining in tuple(self._joining.values()):

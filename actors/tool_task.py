@@ -9,10 +9,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import ray
 from ray.exceptions import RayError, RayTaskError
@@ -26,16 +26,14 @@ from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from owlclaw_ray.ids import IdSource, RandomIds
 from owlclaw_ray.kernel.batcher import MESSAGE, Batcher, Bound
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.kernel.fair_order import Weights, equal_weights
 from owlclaw_ray.kernel.fair_queue import FairQueue
 from owlclaw_ray.kernel.packing import pack, unpack
+from owlclaw_ray.kernel.place_lender import PlaceOwner, PoolName, PoolSize
 
 logger = logging.getLogger(__name__)
 
 _TASKS_AT_ONCE = 2
 _MAX_CALLS_PER_TASK = 64
-_QUICK_AT_ONCE = (_TASKS_AT_ONCE + 1) * _MAX_CALLS_PER_TASK
-"""Quick calls that are with the tasks, or next to fill one; the others wait for their turns."""
 _WARM_HOLD = 0.2
 _SCALE_UP_DELAY = 0.2
 """Seconds that calls hold all workers before one more is made: what is over sooner leaves its worker to the next call."""
@@ -50,6 +48,12 @@ _SLOTS = {
     ToolClass.STATE: "state_slots",
 }
 """The resource that a task takes one of while it runs. Each class has its own, so that none is delayed by slow calls of another."""
+
+SLOT_POOLS = {kind: PoolName(slot) for kind, slot in _SLOTS.items()}
+"""What the slots of each class are called where they are shared out."""
+
+Slots: TypeAlias = Callable[[ToolClass, PlaceOwner], AbstractAsyncContextManager[None]]
+"""Holds a slot of the class for the block, after waiting for it. Cancelling the wait gives up the turn."""
 
 
 @ray.remote(num_cpus=0, max_retries=0)
@@ -122,6 +126,15 @@ def _numbers(slots: ToolSlots) -> dict[ToolClass, int]:
         ToolClass.MEMORY: slots.memory,
         ToolClass.STATE: slots.state,
     }
+
+
+def slot_pools(slots: ToolSlots) -> dict[PoolName, PoolSize]:
+    """Return the places for calls of a node with that many slots: one agent has half of them at most.
+
+    Quick calls share tasks: there are places for those with the tasks, and for those that are next to fill one.
+    """
+    sizes = {SLOT_POOLS[kind]: PoolSize(number, max(1, number // 2)) for kind, number in _numbers(slots).items()}
+    return sizes | {SLOT_POOLS[ToolClass.QUICK]: PoolSize((slots.quick + 1) * _MAX_CALLS_PER_TASK)}
 
 
 def offered_slots(resources: Mapping[str, float], planned: ToolSlots) -> ToolSlots:
@@ -217,32 +230,35 @@ class SpareWorker:
             self._warm()
 
 
+def _own_slots(numbers: ToolSlots) -> Slots:
+    queues = {name: FairQueue(size.places, size.each) for name, size in slot_pools(numbers).items()}
+    return lambda kind, owner: queues[SLOT_POOLS[kind]].place(owner)
+
+
 class TaskToolRunner:
     """Implements `ToolRunner`: quick calls that are ready together share a task, every other call has its own.
 
-    Of those others at most as many as their class has slots are with Ray at once, at most half of them of one agent: the rest
-    waits here, where tenants get slots by `weight` and their agents take turns, as they do for quick calls. Time limits count from
-    when a call begins to run; how long it waits for that is the run's concern.
+    Each waits for one of `slots`, which tenants get by weight and their agents in turns. Time limits count from when a call begins
+    to run; how long it waits for that is the run's concern.
     """
 
     def __init__(
         self,
         plan: WorkerPlan,
         clock: Clock,
-        slots: ToolSlots,
+        numbers: ToolSlots,
         *,
+        slots: Slots | None = None,
         warm_workers: int = 2,
         tasks: ToolTasks | None = None,
         ids: IdSource | None = None,
         attempts: RevokesAttempts | None = None,
-        weight: Weights = equal_weights,
     ) -> None:
-        """Attempts are files in the plan's data folder, unless others are given."""
+        """Attempts are files in the plan's data folder, unless others are given; slots, of which there are `numbers`, this runner's own."""
         self._plan, self._tasks, self._ids = plan, tasks or RayTasks(), ids or RandomIds()
         self._attempts = attempts or FiledAttempts(AttemptMarkers(Path(plan.data_dir), clock))
-        self._turns = {kind: FairQueue(number, max(1, number // 2), weight) for kind, number in _numbers(slots).items()}
-        self._turns[ToolClass.QUICK] = FairQueue(_QUICK_AT_ONCE, None, weight)
-        warm, most = partial(self._tasks.warm, plan), sum(_numbers(slots).values())
+        self._slots = slots or _own_slots(numbers)
+        warm, most = partial(self._tasks.warm, plan), sum(_numbers(numbers).values())
         self._spare = SpareWorker(warm, clock, few=warm_workers, most=most)
         self._quick: Batcher[ToolInvocation, ToolOutcome] = Batcher(
             self._run_quick, most=Bound(_MAX_CALLS_PER_TASK, MESSAGE.size), at_once=_TASKS_AT_ONCE, recalls=True
@@ -251,7 +267,7 @@ class TaskToolRunner:
     async def run(self, invocation: ToolInvocation) -> ToolOutcome:
         """See ToolRunner.run."""
         agent = invocation.agent
-        async with self._turns[invocation.tool_class].place((agent.tenant, agent.agent_id)):
+        async with self._slots(invocation.tool_class, (agent.tenant, agent.agent_id)):
             if invocation.tool_class is ToolClass.QUICK:
                 return await self._quick(invocation)
             with self._spare.one_busy():

@@ -77,7 +77,7 @@ def patient(context: ToolContext) -> str:
     return "the gate is open"
 
 
-@app.tool("wait")
+@app.tool("wait", timeout=300)
 def wait(gate: str, context: ToolContext) -> str:
     """Runs until the test opens that gate."""
     with EFFECTS.open("a") as log:

@@ -22,7 +22,7 @@ TOKEN = token_for("https://hatchet.example.org", "engine.example.org:7077")
 
 
 @pytest.fixture
-def told(monkeypatch):
+def told(monkeypatch, tmp_path):
     """What actors were made with, by the names of their classes."""
     told = {}
     monkeypatch.setattr("actors.root.make", lambda kind, *arguments, **_: told.setdefault(kind.__name__, arguments))
@@ -30,6 +30,7 @@ def told(monkeypatch):
     monkeypatch.setattr("actors.root.configure", lambda _: None)
     monkeypatch.setattr("actors.root.restarted", lambda: True)
     monkeypatch.setattr("actors.root.own_resources", lambda: {"CPU": 32.0, "tool_slots": 64.0, "quick_slots": 32.0})
+    monkeypatch.setattr("actors.root.socket_path", lambda _: tmp_path / "slots")
     monkeypatch.setattr("actors.liveness.here", lambda: "node_1")
     return told
 

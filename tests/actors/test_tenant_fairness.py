@@ -25,6 +25,7 @@ from owlclaw_ray.placement.directory import Directory
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
 from owlclaw_ray.testing.in_process import in_process_runtime
+from tests.actors.slot_lines import SlotNode
 from tests.actors.test_tool_task import call
 from tests.model_requests import model_request
 from tests.placement.test_directory import SteeredHost, SteeredPool, Work
@@ -60,29 +61,73 @@ class ModelCalls:
         pass
 
 
-class ToolCalls:
-    """Calls of handlers, of which as many run at once as there are places."""
+class RayQueue:
+    """Runs as many tasks at once as there are slots on a node, in the order in which they come; each takes as long as it says."""
 
-    def __init__(self, clock, weight, folder):
-        self._clock, self._numbers, self._seconds = clock, count(), {}
-        plan = WorkerPlan("", "", str(folder), "none", "trial")
-        self._runner = TaskToolRunner(plan, clock, ToolSlots(PLACES), tasks=self, ids=SequentialIds(), weight=weight)
+    def __init__(self, clock):
+        self._clock, self._slots, self.seconds = clock, asyncio.Semaphore(PLACES), {}
 
     async def run(self, tool_class, packed_calls):
         _, invocations, _ = unpack(packed_calls)
-        await self._clock.sleep(self._seconds[invocations[0].call_id])
+        async with self._slots:
+            await self._clock.sleep(self.seconds[invocations[0].call_id])
         return pack([ToolOutcome(ToolResult(each.call_id, "done"), 1) for each in invocations])
 
     def warm(self, plan):
         pass
 
+
+class ToolCallsOfManyHosts:
+    """Calls of handlers from agents on many hosts of a node, which has as many slots as there are places."""
+
+    HOSTS = 5
+
+    def __init__(self, clock, weight, folder):
+        self._clock, self._numbers, self._tasks = clock, count(), RayQueue(clock)
+        self._node = SlotNode(clock, ToolSlots(PLACES), weight)
+        self._plan = WorkerPlan("", "", str(folder), "none", "trial")
+        self._runners = {}
+
+    def _host(self, agent):
+        """Return the agent's host. No host has agents of two tenants: that is another door."""
+        return f"{agent.tenant}-{self._share(agent)}"
+
+    def _share(self, agent):
+        return int(agent.agent_id.removeprefix("bot-")) % self.HOSTS
+
+    async def _runner(self, host):
+        if host not in self._runners:
+            link = await self._node.host(host)
+            numbers, ids = ToolSlots(PLACES), SequentialIds()
+            self._runners[host] = TaskToolRunner(
+                self._plan, self._clock, numbers, slots=link.place, tasks=self._tasks, ids=ids
+            )
+        return self._runners[host]
+
     async def use(self, agent, seconds):
         call_id = ToolCallId(f"call-{next(self._numbers)}")
-        self._seconds[call_id] = seconds
-        await self._runner.run(replace(call(Effect.PURE), call_id=call_id, agent=agent, timeout=1e6))
+        self._tasks.seconds[call_id] = seconds
+        invocation = replace(call(Effect.PURE), call_id=call_id, agent=agent, timeout=1e6)
+        runner = await self._runner(self._host(agent))
+        await runner.run(invocation)
 
     async def stop(self):
-        pass
+        await self._node.close()
+
+
+class ToolCallsOfSharedHosts(ToolCallsOfManyHosts):
+    """The same, with agents of all tenants on each host."""
+
+    def _host(self, agent):
+        return f"shared-{self._share(agent)}"
+
+
+class ToolCallsOverBreakingLines(ToolCallsOfManyHosts):
+    """The first, with lines between root and hosts that break now and then, with what is on its way: one of 200 frames is the last."""
+
+    def __init__(self, clock, weight, folder):
+        super().__init__(clock, weight, folder)
+        self._node.breaks = 0.005
 
 
 class BusyHost(SteeredHost):
@@ -145,7 +190,7 @@ class Places:
         await self._directory.stop(0)
 
 
-DOORS = [Places, ModelCalls, ToolCalls]
+DOORS = [Places, ModelCalls, ToolCallsOfManyHosts, ToolCallsOfSharedHosts]
 
 
 class Street:
@@ -215,7 +260,7 @@ async def test_a_hundred_times_the_load_of_one_tenant_moves_another_s_p99_by_a_f
     assert beside_a_flood <= 1.2 * before
 
 
-@pytest.mark.parametrize("make", DOORS)
+@pytest.mark.parametrize("make", [*DOORS, ToolCallsOverBreakingLines])
 async def test_weights_of_three_to_one_show_within_a_twentieth(make, tmp_path):
     street = Street(make, tmp_path, {"greedy": 3.0})
     for _ in range(3 * PLACES):

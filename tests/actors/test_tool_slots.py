@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+
 import psutil
 import pytest
+import ray
 
 from actors.nodes import Node, check_nodes
+from actors.remote import ROOT, find
+from actors.runtime import ray_runtime
 from actors.tool_task import slot_resources
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.tool import ToolClass
+from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import ConfigurationError
+from owlclaw_ray.ids import TenantId
 from tests.actors.conftest import calls
 from tests.actors.test_runs_on_ray import DONE, finish, wait_for
 from tests.conftest import SLOTS
@@ -40,6 +50,60 @@ def test_an_agent_with_many_slow_calls_leaves_slots_to_others(trial, isolation):
     assert begun == SLOTS.alone // 2
     assert finish(trial, greedy)["status"] == "completed"
     assert len(trial.effects(greedy)) == 6
+
+
+def waiting_for_slots(trial):
+    """Return how many calls of handlers wait at the node's root."""
+
+    def ask(root):  # a local function: Ray sends it by value, and the root need not import the tests
+        return root._desk.waiting(ToolClass.ALONE)
+
+    return ray.get(find(ROOT, trial.plan.namespace).__ray_call__.remote(ask))
+
+
+@pytest.fixture
+def acme(trial) -> Iterator[TenantId]:
+    """A second tenant. As long as parts know of one, they keep places for others than the default one: in the end they are made anew."""
+    yield TenantId("acme")
+    for part in ("RootActor", "DirectoryActor", "ModelGatewayActor"):
+        trial.kill(part)
+    assert (
+        trial.client.submit(trial.define("after-acme", calls(("trial.look", {})), DONE), wait=90)["status"]
+        == "completed"
+    )
+
+
+async def test_an_agent_of_another_tenant_is_next_although_those_of_other_actors_have_all_slots_and_wait_for_more(
+    trial, acme
+):
+    def waiting(name, number):
+        asked = calls(*[("trial.wait", {"gate": f"gate-{name}"})] * number)
+        return trial.client.submit(trial.define(name, asked, DONE, isolation="dedicated"))["run_id"]
+
+    try:
+        holders = [waiting(name, SLOTS.alone // 2) for name in ("crowd-a", "crowd-b")]
+        for run_id in holders:
+            wait_for_effects(trial, run_id, SLOTS.alone // 2)
+        flood = [waiting(name, 6) for name in ("crowd-c", "crowd-d")]
+        while waiting_for_slots(trial) < 2 * 6:
+            trial.client.run(flood[0])
+        runtime = ray_runtime(trial.plan)
+        trial.define("quiet", calls(("trial.look", {})), DONE, isolation="dedicated")
+        quiet = await runtime.submit(AgentRef.parse("quiet", acme), Trigger(TriggerKind.API))
+        while waiting_for_slots(trial) < 2 * 6 + 1:
+            trial.client.run(flood[0])
+
+        trial.open_gate("gate-crowd-a")
+        async with asyncio.timeout(60):
+            while not (run := await runtime.run(acme, quiet.run_id)).status.final:
+                await asyncio.sleep(0)
+    finally:
+        for name in ("crowd-a", "crowd-b", "crowd-c", "crowd-d"):
+            trial.open_gate(f"gate-{name}")
+
+    assert run.status.value == "completed"
+    assert len(trial.effects(quiet.run_id)) == 1
+    assert {finish(trial, run_id)["status"] for run_id in (*holders, *flood)} == {"completed"}
 
 
 def test_quick_calls_do_not_wait_for_slow_ones(trial):
