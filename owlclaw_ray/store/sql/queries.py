@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -574,9 +575,8 @@ def _read_approvals(connection: Connection, where: ApprovalFilter) -> Sequence[A
 def _count_pending_approvals(connection: Connection, query: PendingApprovalCounts) -> Mapping[AgentRef, int]:
     where = ApprovalFilter(query.tenant, status=ApprovalStatus.PENDING)
     found = select(approvals.c.agent).where(*_of_runs(approvals, where)).order_by(approvals.c.requested_at)
-    first = found.limit(query.limit).subquery()
-    counted = select(first.c.agent, func.count()).group_by(first.c.agent)
-    return {agent_of(key): number for key, number in connection.execute(counted)}
+    counted = Counter(connection.execute(found.limit(query.limit)).scalars())
+    return {agent_of(key): number for key, number in counted.items()}
 
 
 def _key(place: Place) -> tuple[int, str]:
