@@ -203,6 +203,7 @@ def test_the_palette_offers_nothing_that_its_user_may_not_see(chromium, http):
     page.goto(f"{http.base_url}/console/sign-in")
     page.get_by_label("Access key").fill(key)
     page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url("**/console/approvals*")  # with its scripts
     expect(page.get_by_role("heading", name="Approvals")).to_be_visible()
     page.keyboard.press("Control+k")
     expect(page.get_by_role("option")).to_have_count(1)

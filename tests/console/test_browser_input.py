@@ -296,7 +296,7 @@ def test_what_was_in_use_when_it_changed_is_as_it_is_as_soon_as_it_is_left(chrom
 
 
 def test_tab_comes_to_one_call_of_the_inbox_and_leaves_it_after_that(chromium, http):
-    approvals = [waiting(http, number) for number in (41, 42, 43)]
+    approvals = [waiting(http, number) for number in (141, 142, 143)]
     asked = [each["approval_id"] for each in approvals]
     focused = "document.activeElement.closest('article.ask')?.id ?? document.activeElement.tagName"
     with opened(chromium, http) as page:
@@ -325,7 +325,7 @@ def test_tab_comes_to_one_call_of_the_inbox_and_leaves_it_after_that(chromium, h
 
         decide(http, approvals[1])
         expect(page.locator(f"#{asked[1]}")).to_have_count(0)
-        approvals.append(waiting(http, 44))
+        approvals.append(waiting(http, 144))
         new = approvals[-1]["approval_id"]
         expect(page.locator(f"#{new}")).to_be_visible()
         assert page.locator("article.ask[tabindex='0']").evaluate_all("all => all.map((each) => each.id)") == [calls[0]]
@@ -335,7 +335,7 @@ def test_tab_comes_to_one_call_of_the_inbox_and_leaves_it_after_that(chromium, h
 
 
 def test_tab_comes_to_one_bar_of_the_picture_and_arrows_lead_to_the_others(chromium, http):
-    run = run_that_waited(http, 45)
+    run = run_that_waited(http, 145)
     with opened(chromium, http) as page:
         page.goto(f"{http.base_url}/console/runs/{run}?view=journal")
         bars = page.locator("run-picture svg a").evaluate_all("all => all.map((each) => each.getAttribute('href'))")
