@@ -25,7 +25,7 @@ from owlclaw_ray.kernel.borrowed_places import BorrowedPlaces
 from owlclaw_ray.kernel.clock import Clock, Timer
 from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.kernel.fair_order import Weights
-from owlclaw_ray.kernel.place_lender import Borrower, Claim, News, PlaceLender, PlaceOwner, Recall, Request
+from owlclaw_ray.kernel.place_lender import Borrower, News, PlaceClaim, PlaceLender, PlaceOwner, PlaceRecall, Request
 
 ANSWER_SECONDS = 5.0
 """Whoever has not answered for so long is taken for gone, and the connection is given up."""
@@ -215,7 +215,7 @@ class _ToHost:
         self._told = True
         if self._line is not None:
             self._line.send(_encode(news))
-        if any(isinstance(each, Recall) for each in news):
+        if any(isinstance(each, PlaceRecall) for each in news):
             self._silence.expect(ANSWER_SECONDS, self._give_up)
 
     def _give_up(self) -> None:
@@ -311,4 +311,4 @@ class _SocketLine(asyncio.Protocol):
 
 
 def _is_question(requests: Sequence[Request]) -> bool:
-    return not requests or any(isinstance(each, Claim) for each in requests)
+    return not requests or any(isinstance(each, PlaceClaim) for each in requests)

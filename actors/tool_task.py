@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 _TASKS_AT_ONCE = 2
 _MAX_CALLS_PER_TASK = 64
 _WARM_HOLD = 0.2
+"""Seconds that a process which was made ready is kept from the next task, so that this gets another one."""
+_WARM_PAUSE = 0.05
+"""Seconds in which a task gets an idle process, so that it does not wait any more when the next one comes."""
 _SCALE_UP_DELAY = 0.2
 """Seconds that calls hold all workers before one more is made: what is over sooner leaves its worker to the next call."""
 
@@ -148,13 +151,17 @@ def offered_slots(resources: Mapping[str, float], planned: ToolSlots) -> ToolSlo
 async def warm_workers(plan: WorkerPlan, number: int) -> None:
     """Return when so many processes have imported what calls need.
 
-    Ray (2.60) starts two for a task that finds none, and one more than there are tasks for several. So it starts two for a task that does
-    nothing; both are idle soon after that has ended.
+    Ray (2.60) starts a process for a task that finds none, and one for each task that waits, this one included. So two are started for a
+    task that does nothing; they are idle soon after it has ended, and the others come one after another.
     """
     with suppress(RayError):
         await start_worker.remote()
     await asyncio.sleep(_WARM_HOLD)
-    await asyncio.gather(*(warm_worker.remote(plan, _WARM_HOLD) for _ in range(number)), return_exceptions=True)
+    warming = []
+    for _ in range(number):
+        warming.append(warm_worker.remote(plan, _WARM_HOLD))
+        await asyncio.sleep(_WARM_PAUSE)
+    await asyncio.gather(*warming, return_exceptions=True)
 
 
 class WorkerDiedError(Exception):

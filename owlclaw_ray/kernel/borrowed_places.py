@@ -15,23 +15,23 @@ from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.fair_order import Weights
 from owlclaw_ray.kernel.place_lender import (
     Borrower,
-    Claim,
-    Grant,
-    Move,
     News,
+    PlaceClaim,
+    PlaceGrant,
     PlaceLender,
+    PlaceMove,
     PlaceOwner,
+    PlaceRecall,
+    PlaceReturn,
     PoolName,
     PoolSize,
-    Recall,
     Request,
-    Return,
 )
 
 Ask: TypeAlias = Callable[[Sequence[Request]], None]
 
 
-class _Loan(Struct, eq=False):
+class _Borrowed(Struct, eq=False):
     """A place that is used, kept, or waited for."""
 
     number: int
@@ -44,9 +44,9 @@ class _Pool(Struct, eq=False):
 
     name: PoolName
     size: PoolSize
-    waiting: dict[int, _Loan] = field(default_factory=dict)
-    used: dict[int, _Loan] = field(default_factory=dict)
-    kept: dict[TenantId, list[_Loan]] = field(default_factory=dict)
+    waiting: dict[int, _Borrowed] = field(default_factory=dict)
+    used: dict[int, _Borrowed] = field(default_factory=dict)
+    kept: dict[TenantId, list[_Borrowed]] = field(default_factory=dict)
     users: Counter[PlaceOwner] = field(default_factory=Counter)
     contended: bool = False
     """Whether somebody waits, as far as is known: then nothing is kept."""
@@ -66,7 +66,7 @@ class BorrowedPlaces:
         """The pools of granted and waiting loans."""
         self._numbers = count()
         self._requests: list[Request] = []
-        self._moves: dict[int, Move] = {}
+        self._moves: dict[int, PlaceMove] = {}
         """What the lender is told with the next request: it matters to nobody before."""
         self._due = False
         self._ask: Ask = _nobody
@@ -106,9 +106,9 @@ class BorrowedPlaces:
         """Take what the lender in use says."""
         for each in news:
             match each:
-                case Grant():
+                case PlaceGrant():
                     self._granted(each)
-                case Recall():
+                case PlaceRecall():
                     self._contend(self._pools[each.pool])
                     self._send_soon()
 
@@ -122,7 +122,7 @@ class BorrowedPlaces:
         finally:
             self._end_use(pool, loan)
 
-    def _kept(self, pool: _Pool, owner: PlaceOwner) -> _Loan | None:
+    def _kept(self, pool: _Pool, owner: PlaceOwner) -> _Borrowed | None:
         """Return a place of the tenant that is kept here, in use by the owner from now on, if it may have one more."""
         kept = pool.kept.get(owner[0])
         if not kept or (pool.size.each is not None and pool.users[owner] >= pool.size.each):
@@ -130,12 +130,12 @@ class BorrowedPlaces:
         loan = kept.pop()
         if loan.owner != owner:
             loan.owner = owner
-            self._moves[loan.number] = Move(loan.number, owner)
+            self._moves[loan.number] = PlaceMove(loan.number, owner)
         self._begin_use(pool, loan)
         return loan
 
-    async def _borrow(self, pool: _Pool, owner: PlaceOwner) -> _Loan:
-        loan = _Loan(next(self._numbers), owner, asyncio.get_running_loop().create_future())
+    async def _borrow(self, pool: _Pool, owner: PlaceOwner) -> _Borrowed:
+        loan = _Borrowed(next(self._numbers), owner, asyncio.get_running_loop().create_future())
         pool.waiting[loan.number] = loan
         self._homes[loan.number] = pool
         self._request(self._claim(pool, loan))
@@ -149,11 +149,11 @@ class BorrowedPlaces:
             raise
         return loan
 
-    def _begin_use(self, pool: _Pool, loan: _Loan) -> None:
+    def _begin_use(self, pool: _Pool, loan: _Borrowed) -> None:
         pool.used[loan.number] = loan
         pool.users[loan.owner] += 1
 
-    def _end_use(self, pool: _Pool, loan: _Loan) -> None:
+    def _end_use(self, pool: _Pool, loan: _Borrowed) -> None:
         del pool.used[loan.number]
         pool.users[loan.owner] -= 1
         if not pool.users[loan.owner]:
@@ -163,7 +163,7 @@ class BorrowedPlaces:
         else:
             pool.kept.setdefault(loan.owner[0], []).append(loan)
 
-    def _granted(self, grant: Grant) -> None:
+    def _granted(self, grant: PlaceGrant) -> None:
         pool = self._homes.get(grant.number)
         if pool is None:  # its return is under way
             return
@@ -184,12 +184,12 @@ class BorrowedPlaces:
                 self._return(loan)
         pool.kept.clear()
 
-    def _return(self, loan: _Loan) -> None:
+    def _return(self, loan: _Borrowed) -> None:
         del self._homes[loan.number]
-        self._request(Return(loan.number))
+        self._request(PlaceReturn(loan.number))
 
-    def _claim(self, pool: _Pool, loan: _Loan, *, held: bool = False) -> Claim:
-        return Claim(loan.number, pool.name, loan.owner, self._weight(loan.owner[0]), held)
+    def _claim(self, pool: _Pool, loan: _Borrowed, *, held: bool = False) -> PlaceClaim:
+        return PlaceClaim(loan.number, pool.name, loan.owner, self._weight(loan.owner[0]), held)
 
     def _request(self, request: Request) -> None:
         self._requests.append(request)

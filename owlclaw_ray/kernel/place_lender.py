@@ -33,7 +33,7 @@ class PoolSize(Struct, frozen=True):
     each: int | None = None
 
 
-class Claim(Struct, frozen=True, tag=True, array_like=True):
+class PlaceClaim(Struct, frozen=True, tag=True, array_like=True):
     """A place that a borrower wants, or holds."""
 
     number: int
@@ -46,20 +46,20 @@ class Claim(Struct, frozen=True, tag=True, array_like=True):
     """Whether the borrower has it from another connection."""
 
 
-class Move(Struct, frozen=True, tag=True, array_like=True):
+class PlaceMove(Struct, frozen=True, tag=True, array_like=True):
     """A place that the borrower kept is used by another agent of its tenant now."""
 
     number: int
     owner: PlaceOwner
 
 
-class Return(Struct, frozen=True, tag=True, array_like=True):
+class PlaceReturn(Struct, frozen=True, tag=True, array_like=True):
     """A place that the borrower does not want any more, whether it has it or waits for it."""
 
     number: int
 
 
-class Grant(Struct, frozen=True, tag=True, array_like=True):
+class PlaceGrant(Struct, frozen=True, tag=True, array_like=True):
     """A place that is lent."""
 
     number: int
@@ -67,14 +67,14 @@ class Grant(Struct, frozen=True, tag=True, array_like=True):
     """Whether somebody waits, or more is lent than there is: it is to be returned when it was used."""
 
 
-class Recall(Struct, frozen=True, tag=True, array_like=True):
+class PlaceRecall(Struct, frozen=True, tag=True, array_like=True):
     """Somebody waits, or more is lent than there is: kept places of the pool are to be returned now, used ones when they are idle."""
 
     pool: PoolName
 
 
-Request: TypeAlias = Claim | Move | Return
-News: TypeAlias = Grant | Recall
+Request: TypeAlias = PlaceClaim | PlaceMove | PlaceReturn
+News: TypeAlias = PlaceGrant | PlaceRecall
 
 
 class _Loan:
@@ -82,7 +82,7 @@ class _Loan:
 
     __slots__ = ("borrower", "granted", "number", "owner", "pool")
 
-    def __init__(self, borrower: Borrower, claim: Claim) -> None:
+    def __init__(self, borrower: Borrower, claim: PlaceClaim) -> None:
         self.borrower, self.number, self.pool = borrower, claim.number, claim.pool
         self.owner = claim.owner
         self.granted = False
@@ -123,11 +123,11 @@ class PlaceLender:
         """Do what the borrower asks for, in that order, and tell all borrowers what is new for them."""
         for request in requests:
             match request:
-                case Claim():
+                case PlaceClaim():
                     self._claim(borrower, request)
-                case Move():
+                case PlaceMove():
                     self._move(borrower, request)
-                case Return():
+                case PlaceReturn():
                     self._take_back(borrower, request.number)
         self._tell()
 
@@ -138,7 +138,7 @@ class PlaceLender:
         self._with_news.pop(borrower, None)
         self._tell()
 
-    def _claim(self, borrower: Borrower, claim: Claim) -> None:
+    def _claim(self, borrower: Borrower, claim: PlaceClaim) -> None:
         self._weights[claim.owner[0]] = claim.weight
         order, loan = self._orders[claim.pool], _Loan(borrower, claim)
         borrower.loans[claim.number] = loan
@@ -151,7 +151,7 @@ class PlaceLender:
         else:
             order.add(loan.owner, loan)
 
-    def _move(self, borrower: Borrower, move: Move) -> None:
+    def _move(self, borrower: Borrower, move: PlaceMove) -> None:
         loan = borrower.loans[move.number]
         order = self._orders[loan.pool]
         order.give_back(loan.owner)
@@ -180,7 +180,7 @@ class PlaceLender:
     def _grant(self, loan: _Loan) -> None:
         contended = self._contended(loan.pool)
         self._note_held(loan, keeps=not contended)
-        loan.borrower.news.append(Grant(loan.number, contended))
+        loan.borrower.news.append(PlaceGrant(loan.number, contended))
         self._with_news[loan.borrower] = None
 
     def _note_held(self, loan: _Loan, *, keeps: bool) -> None:
@@ -197,7 +197,7 @@ class PlaceLender:
         for pool, keepers in self._keepers.items():
             if keepers and self._contended(pool):
                 for borrower in keepers:
-                    borrower.news.append(Recall(pool))
+                    borrower.news.append(PlaceRecall(pool))
                     self._with_news[borrower] = None
                 keepers.clear()
         told, self._with_news = self._with_news, {}
