@@ -179,3 +179,4 @@ class AgentActor(RemoteActor):
     async def drain(self, grace: float) -> None:
         """See AgentHost.drain."""
         await self._host.drain(grace)
+        await self._slots.stop()

@@ -128,7 +128,7 @@ class RootActor(RemoteActor):
         self._upkeep = asyncio.create_task(self._maintain())
 
     @plain
-    async def spawn_host(self, term: int = 0) -> tuple[str, AgentHandle]:
+    async def spawn_host(self, term: int) -> tuple[str, AgentHandle]:
         """Return a new agent actor as soon as it answers. `term`: see TermFence, as everywhere here.
 
         Raises RuntimeUnavailableError if it does not come to life, NodeCutError if this node may have none, SupersededError.
@@ -159,7 +159,7 @@ class RootActor(RemoteActor):
         self._fence.check()
         return tuple(self._hosts.items())
 
-    async def end_host(self, host_id: str, term: int = 0) -> None:
+    async def end_host(self, host_id: str, term: int) -> None:
         """Kill an agent actor, even one that hears nothing any more, and give up its handle; harmless for a dead one.
 
         Raises SupersededError.
@@ -210,6 +210,8 @@ class RootActor(RemoteActor):
         """Make nothing new any more: the runtime is being stopped."""
         self._upkeep.cancel()
         self._lending.cancel()
+        if self._warming is not None:
+            self._warming.cancel()
         for each in self._with_rows:
             await each.stop()
         for joining in tuple(self._joining.values()):

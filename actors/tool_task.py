@@ -25,8 +25,9 @@ from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from owlclaw_ray.ids import IdSource, RandomIds
 from owlclaw_ray.kernel.batcher import MESSAGE, Batcher, Bound
+from owlclaw_ray.kernel.borrowed_places import BorrowedPlaces
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.kernel.fair_queue import FairQueue
+from owlclaw_ray.kernel.fair_order import equal_weights
 from owlclaw_ray.kernel.packing import pack, unpack
 from owlclaw_ray.kernel.place_lender import PlaceOwner, PoolName, PoolSize
 
@@ -238,8 +239,9 @@ class SpareWorker:
 
 
 def _own_slots(numbers: ToolSlots) -> Slots:
-    queues = {name: FairQueue(size.places, size.each) for name, size in slot_pools(numbers).items()}
-    return lambda kind, owner: queues[SLOT_POOLS[kind]].place(owner)
+    places = BorrowedPlaces(slot_pools(numbers), equal_weights)
+    places.use_own()
+    return lambda kind, owner: places.place(SLOT_POOLS[kind], owner)
 
 
 class TaskToolRunner:

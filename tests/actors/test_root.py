@@ -136,7 +136,7 @@ async def cut(root):
 
 async def test_the_hosts_of_a_node_whose_row_cannot_be_renewed_are_ended_and_it_gets_none_until_it_can(root):
     await root._clock.advance(1)
-    host_id, _ = await root.spawn_host()
+    host_id, _ = await root.spawn_host(0)
     assert [known for known, _ in await root.hosts()] == [host_id]
 
     await cut(root)
@@ -144,12 +144,12 @@ async def test_the_hosts_of_a_node_whose_row_cannot_be_renewed_are_ended_and_it_
     assert not root._liveness.living
     for question in (root.hosts, root.spawn_host):
         with pytest.raises(NodeCutError):
-            await question()
+            await question(0)
 
     keeper_of(root).age = lambda: 0.0
     await root._clock.advance(1)
     assert not await root.hosts()
-    await root.spawn_host()
+    await root.spawn_host(0)
 
 
 async def test_a_host_that_comes_to_life_when_its_node_was_cut_meanwhile_is_ended(root):
@@ -157,7 +157,7 @@ async def test_a_host_that_comes_to_life_when_its_node_was_cut_meanwhile_is_ende
     root._liveness.grown = partial(cut, root)
 
     with pytest.raises(NodeCutError):
-        await root.spawn_host()
+        await root.spawn_host(0)
 
     assert not root._liveness.living
 
@@ -180,6 +180,6 @@ async def test_who_holds_no_lease_asks_a_root_as_ever(root):
     await root._clock.advance(1)
     await root.hosts(2)
 
-    host_id, _ = await root.spawn_host()
+    host_id, _ = await root.spawn_host(0)
 
     assert [known for known, _ in await root.hosts()] == [host_id]
