@@ -200,10 +200,6 @@ def test_a_node_is_drained_in_the_middle_of_many_runs_which_go_on_elsewhere_once
     fleet.up()
     with SyncClient(f"http://127.0.0.1:{fleet.port}", timeout=100) as client:
 
-        def submit(number):
-            with ThreadPoolExecutor(8) as pool:
-                return list(pool.map(lambda each: client.submit(f"crowd:{each % 40}"), range(number)))
-
         def named(node):
             [found] = [each for each in client.nodes()["nodes"] if each["node_id"] == node["node_id"]]
             return found
@@ -211,12 +207,12 @@ def test_a_node_is_drained_in_the_middle_of_many_runs_which_go_on_elsewhere_once
         def at_work():
             return next((each for each in client.nodes()["nodes"] if not each["head"] and running(each)), None)
 
-        accepted = submit(80)
+        accepted = submit(client, 80)
         while (node := at_work()) is None:
             pass
         said = fleet.said("drain", node["name"])
         drained = named(node)
-        accepted += submit(40)
+        accepted += submit(client, 40)
         for each in accepted:
             for _ in client.events(each["run_id"]):
                 pass
@@ -243,6 +239,12 @@ def test_a_node_is_drained_in_the_middle_of_many_runs_which_go_on_elsewhere_once
     assert len(effects) == len(set(effects)) == 2 * len(runs)
 
 
+def submit(client, number):
+    """Trigger forty agents in turns, so many times, and return what was accepted."""
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(lambda each: client.submit(f"crowd:{each % 40}"), range(number)))
+
+
 def running(node):
     """Return how many agents are at work on a node, none if it does not answer."""
     return 0 if node["report"] is None else node["report"]["load"]["running"]
@@ -252,8 +254,7 @@ def running(node):
 def test_a_node_is_killed_in_the_middle_of_many_runs_and_none_is_lost_or_repeated_and_all_ledgers_hold(fleet):
     answered = fleet.asked_while_it_starts()
     with SyncClient(f"http://127.0.0.1:{fleet.port}", timeout=100) as client:
-        with ThreadPoolExecutor(8) as pool:
-            accepted = list(pool.map(lambda number: client.submit(f"crowd:{number % 40}"), range(80)))
+        accepted = submit(client, 40)
         keepers = len(fleet.processes("KeeperActor"))
         while len(fleet.processes("ServeReplica:owlclaw:ingress")) < 3:
             pause()  # each node gets a replica of the API once it has a Keeper
@@ -261,10 +262,12 @@ def test_a_node_is_killed_in_the_middle_of_many_runs_and_none_is_lost_or_repeate
         while not all(node["report"] and node["report"]["load"]["store_seconds"] for node in before["nodes"]):
             pause()  # the parts of the other nodes are still being made
             before = client.nodes()
-        while len((fleet.folder / "effects").read_text().splitlines()) < 20:
-            pause()
+        victim = next(iter(fleet.cluster.worker_nodes))
+        accepted += submit(client, 80)
+        while not any(running(node) for node in client.nodes()["nodes"] if node["node_id"] == victim.node_id):
+            pass
 
-        fleet.cluster.remove_node(next(iter(fleet.cluster.worker_nodes)), allow_graceful=False)
+        fleet.cluster.remove_node(victim, allow_graceful=False)
 
         for each in accepted:
             for _ in client.events(each["run_id"]):
