@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import ray
-from ray._private import parameter  # no public name
+from ray._private import node, parameter  # no public names
 from ray.actor import ActorHandle
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 from ray.job_config import JobConfig
@@ -73,7 +73,7 @@ def start_ray(*, address: str | None, temp_dir: Path, num_cpus: int | None, slot
             "_temp_dir": str(temp_dir),
         }
     try:
-        with _without_monitors():
+        with _without_helpers():
             ray.init(
                 namespace=NAMESPACE,
                 job_config=_OwnPackages(),
@@ -102,17 +102,21 @@ class _OwnPackages(JobConfig):
 
 
 @contextmanager
-def _without_monitors() -> Iterator[None]:
-    """Have Ray start neither what reads workers' logs for drivers that print them, nor what adds machines in a cloud.
+def _without_helpers() -> Iterator[None]:
+    """Have Ray start no process that nothing here asks: what reads workers' logs for drivers that print them, what adds machines in a
+    cloud, and the dashboard's server, which only counts usage where it is not included.
 
-    `ray start` has options for both, `ray.init` of 2.60 has none.
+    `ray start` has options for the first two, `ray.init` of 2.60 for none.
     """
     made: Any = parameter.RayParams
     setattr(parameter, made.__name__, partial(made, include_log_monitor=False, no_monitor=True))
+    start = node.Node.start_api_server
+    setattr(node.Node, start.__name__, lambda _node, **_options: None)
     try:
         yield
     finally:
         setattr(parameter, made.__name__, made)
+        setattr(node.Node, start.__name__, start)
 
 
 class Cluster:

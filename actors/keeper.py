@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from actors.garbage import collect_rarely
-from actors.liveness import CHECK_INTERVAL, LivenessMonitor
+from actors.liveness import LivenessMonitor
 from actors.logs import configure
 from actors.nodes import cluster_name, writer_name
 from actors.plan import RuntimePlan
@@ -165,12 +165,12 @@ class KeeperActor(RemoteActor):
         """The root watches over this and all other parts of the node; somebody has to watch over the root."""
         liveness, actors = LivenessMonitor(SystemClock()), KnownActors(self._plan.namespace, SystemClock())
         while True:
-            await asyncio.sleep(CHECK_INTERVAL)
+            await asyncio.sleep(liveness.pause)
             try:
                 for root in (await actors.find([full_name(ROOT)])).values():
                     await liveness.look(ROOT, root)
             except Exception:
-                logger.exception("looking after the root failed; the next look is in %g s", CHECK_INTERVAL)
+                logger.exception("looking after the root failed; the next look is in %g s", liveness.pause)
 
     async def _note_heads(self) -> None:
         """Note outside the store how far its ledger has come, so that an end which is cut off later is missed."""

@@ -16,7 +16,8 @@ from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
 
-CHECK_INTERVAL = 2.0
+CHECK_INTERVAL = 3.0
+_AGAIN_SECONDS = 1.0
 _TIMEOUT_SECONDS = 2.0
 """Seconds that an actor may take for a sign of life: with two looks that it misses, a hung one is replaced within ten seconds."""
 _BUSY_TIMEOUT_SECONDS = 7.0
@@ -55,6 +56,11 @@ class LivenessMonitor:
         self._answer, self._register, self._load = answer, register, load
         self._heard: dict[str, psutil.Process] = {}
         self._missed: Counter[str] = Counter()
+
+    @property
+    def pause(self) -> float:
+        """The seconds until the next looks: few where a part has just missed its first one."""
+        return _AGAIN_SECONDS if 1 in self._missed.values() else CHECK_INTERVAL
 
     async def look(self, name: str, actor: ActorHandle[Any]) -> None:
         """Ask for a sign of life; kill the process that gave none too often in a row. The dead are Ray's own concern."""

@@ -26,7 +26,7 @@ from actors.agent import AgentActor
 from actors.directory import DirectoryActor
 from actors.exporter import ExporterActor
 from actors.keeper import KeeperActor
-from actors.liveness import CHECK_INTERVAL, LivenessMonitor
+from actors.liveness import LivenessMonitor
 from actors.logs import configure
 from actors.mcp_pool import McpPoolActor
 from actors.model_gateway import ModelGatewayActor
@@ -221,7 +221,7 @@ class RootActor(RemoteActor):
         if restarted():
             await self._recover()
         for look in count():
-            await asyncio.sleep(CHECK_INTERVAL)
+            await asyncio.sleep(self._liveness.pause)
             try:
                 serve, present = await asyncio.to_thread(named, _SERVE, self._plan.namespace)
                 looked_at = self._parts | self._shared.actors | await self._serve.find(serve)
@@ -229,7 +229,7 @@ class RootActor(RemoteActor):
                 self._shared.complete(present)
                 await self._complete_nodes(present, look)
             except Exception:
-                logger.exception("the root's round failed; the next one begins in %g s", CHECK_INTERVAL)
+                logger.exception("the root's round failed; the next one begins in %g s", self._liveness.pause)
 
     async def _recover(self) -> None:
         """Replace the tool workers that ended with the root that died, as soon as agents have a host: they come first."""

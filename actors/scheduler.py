@@ -45,6 +45,7 @@ from owlclaw_ray.runs.expiry import RunExpiry
 from owlclaw_ray.runs.family import Family
 from owlclaw_ray.runtime.tenant_places import ArtifactPlace
 from owlclaw_ray.runtime.tenant_removal import TenantRemoval
+from owlclaw_ray.runtime.upkeep import DueWork
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts, EngineAlarmClock
 from owlclaw_ray.schedules.api import Alarm, AlarmClock
 from owlclaw_ray.schedules.firings import LATE, ScheduleFirer
@@ -52,6 +53,7 @@ from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
 from owlclaw_ray.schedules.scheduler import Scheduler
 from owlclaw_ray.schedules.updates import ScheduleUpdates
 from owlclaw_ray.store.api import QueryStore
+from owlclaw_ray.store.queries import Upkeep
 from owlclaw_ray.tools.artifact_home import ArtifactExpiry
 from owlclaw_ray.webhooks.expiry import WebhookExpiry
 from owlclaw_ray.webhooks.outbox import CallbackCounts, CallbackDelivery, CallbackOptions
@@ -59,7 +61,6 @@ from owlclaw_ray.webhooks.outbox import CallbackCounts, CallbackDelivery, Callba
 if TYPE_CHECKING:
     from owlclaw_ray.schedules.hatchet.supervision import WorkerSupervisor
 
-_CHECK_INTERVAL = 5.0
 _MINUTE = 60.0
 _HOUR = 3_600.0
 _VERBOSE_LOGGERS = ("httpx", "httpcore")
@@ -104,13 +105,19 @@ class SchedulerActor(RemoteActor):
         artifacts = ArtifactExpiry(artifact_home(plan.worker, clock), store, _kept(plan.artifact_days), clock)
         webhooks = WebhookExpiry(store, _kept(plan.webhook_days), clock)
         runs = RunExpiry(store, _kept(plan.run_days), clock)
-        self._working: list[AlarmClock | Periodic | WorkerSupervisor | CallbackDelivery | ScheduleUpdates] = [
+        self._working: list[AlarmClock | Periodic | WorkerSupervisor | CallbackDelivery | ScheduleUpdates | DueWork] = [
             *alarm_clock,
             news,
             Periodic("making heartbeats", heartbeats.tick, clock, _MINUTE),
-            Periodic("ending approvals that are over", expiry.tick, clock, _CHECK_INTERVAL),
-            Periodic("looking at runs that wait for others", family.sweep, clock, _CHECK_INTERVAL),
-            Periodic("deleting tenants", removal.tick, clock, _CHECK_INTERVAL),
+            DueWork(
+                store,
+                clock,
+                {
+                    Upkeep.EXPIRED_APPROVALS: expiry.tick,
+                    Upkeep.RELEASED_RUNS: family.sweep,
+                    Upkeep.TENANT_DELETIONS: removal.tick,
+                },
+            ),
             Periodic("removing old artifacts", artifacts.tick, clock, _HOUR),
             Periodic("removing old webhooks", webhooks.tick, clock, _HOUR, retry=_MINUTE),
             Periodic("removing old runs", runs.tick, clock, _HOUR, retry=_MINUTE),

@@ -242,7 +242,7 @@ def _serve(prepared: PreparedServer, life: ServerLifecycle) -> int:
 
     if json_logs:
         configure(LogPlan(settings.log.level, settings.log.format))
-    watch = RayWatch(life.lose, life.announce)
+    watch = RayWatch(life.lose)
     last: list[StopStep] = []
     try:
         cluster = _start(prepared, life, front, watch, secrets)

@@ -18,11 +18,6 @@ _CHECKS_PER_REAP = 20
 _SILENCE_SECONDS = 20.0
 """How long a cluster may leave a question unanswered."""
 _VITAL = {"raylet": "Ray's raylet", "gcs_server": "Ray's control store (gcs_server)"}
-_NONESSENTIAL_PROCESSES = {
-    "monitor.py": "Ray's monitor",
-    "log_monitor.py": "Ray's log monitor",
-    "dashboard.py": "Ray's dashboard",
-}
 
 logger = logging.getLogger(__name__)
 
@@ -30,18 +25,15 @@ logger = logging.getLogger(__name__)
 class RayWatch:
     """Looks on in a thread of its own until it is told to stop, or tells of a loss, once."""
 
-    def __init__(self, lost: Callable[[str], None], note: Callable[[str], None]) -> None:
-        """`lost` is given what is gone and does not return; `note` a line about what is gone and not missed."""
-        self._lost, self._note = lost, note
+    def __init__(self, lost: Callable[[str], None]) -> None:
+        """`lost` is given what is gone and does not return."""
+        self._lost = lost
         self._over = threading.Event()
 
     def own_processes(self) -> None:
         """Watch the processes of the Ray that this process has started."""
         found = {_script(each): each for each in psutil.Process().children()}
-        self._watch(
-            {name: found[script].pid for script, name in _VITAL.items() if script in found},
-            {name: found[script].pid for script, name in _NONESSENTIAL_PROCESSES.items() if script in found},
-        )
+        self._watch({name: found[script].pid for script, name in _VITAL.items() if script in found})
 
     def cluster(self, is_there: Callable[[], bool]) -> None:
         """Watch a cluster that others have started: `is_there` asks it, and may block or raise if it is not."""
@@ -69,7 +61,7 @@ class RayWatch:
         """Look no more: Ray is about to be ended."""
         self._over.set()
 
-    def _watch(self, vital: Mapping[str, int], dispensable: dict[str, int]) -> None:
+    def _watch(self, vital: Mapping[str, int]) -> None:
         def look_on() -> None:
             reaper = OrphanReaper()
             for look in count(1):
@@ -78,9 +70,6 @@ class RayWatch:
                 if gone := [name for name, pid in vital.items() if child_ended(pid)]:
                     self._lost(gone[0])
                     return
-                for name in [name for name, pid in dispensable.items() if child_ended(pid)]:
-                    del dispensable[name]
-                    self._note(f"note: {name} has ended; nothing here needs it")
                 if look % _CHECKS_PER_REAP == 0:
                     reaper.look()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from datetime import datetime
 
 from typing_extensions import override
 
@@ -27,10 +28,9 @@ class Scheduler(AlarmClock):
     """
 
     def __init__(self, *, schedule_firer: ScheduleFirer, store: QueryStore, clock: Clock, poll: float = 5.0) -> None:
-        self._store, self._clock = store, clock
-        self._firing = Periodic(
-            "firing schedules", schedule_firer.fire_all_due, clock, poll, due_in=self._due_in, retry=RETRY
-        )
+        self._firer, self._store, self._clock = schedule_firer, store, clock
+        self._upcoming: datetime | None = None
+        self._firing = Periodic("firing schedules", self._fire, clock, poll, due_in=self._due_in, retry=RETRY)
 
     @override
     def start(self) -> None:
@@ -45,6 +45,11 @@ class Scheduler(AlarmClock):
         del schedule_ids
         self._firing.soon()
 
+    async def _fire(self) -> None:
+        self._upcoming = await self._store.read(NextDueTime())
+        if self._upcoming is not None and self._upcoming <= self._clock.now():
+            await self._firer.fire_all_due()
+            self._upcoming = await self._store.read(NextDueTime())
+
     async def _due_in(self) -> float:
-        upcoming = await self._store.read(NextDueTime())
-        return math.inf if upcoming is None else (upcoming - self._clock.now()).total_seconds()
+        return math.inf if self._upcoming is None else (self._upcoming - self._clock.now()).total_seconds()

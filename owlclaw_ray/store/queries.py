@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -181,6 +182,23 @@ class ReleasedRuns(Query[Sequence[RunEnded]], frozen=True):
     """The commands that release runs, of all tenants, that wait for others which are over, and of which the store was not told."""
 
     limit: int = 1_000
+
+
+class Upkeep(StrEnum):
+    """Work that nobody asks for, of all tenants together."""
+
+    RELEASED_RUNS = "released_runs"
+    """Runs may wait for others that are over, see ReleasedRuns."""
+    EXPIRED_APPROVALS = "expired_approvals"
+    """See ExpiredApprovals."""
+    TENANT_DELETIONS = "tenant_deletions"
+    """Tenants are being deleted."""
+
+
+class DueUpkeep(Query[frozenset[Upkeep]], frozen=True):
+    """What upkeep there is to do: one question instead of one for each kind, which nearly always finds nothing."""
+
+    now: datetime
 
 
 class ClusterNodes(Query[Sequence[ClusterNode]], frozen=True):

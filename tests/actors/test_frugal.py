@@ -24,7 +24,7 @@ def test_the_number_of_idle_tool_workers_that_stay_is_the_settings():
 
 
 @pytest.mark.ray
-def test_rays_head_keeps_no_record_of_tasks_and_nobody_reads_logs_or_adds_machines(trial):
+def test_rays_head_keeps_no_record_of_tasks_and_no_process_reads_logs_adds_machines_or_counts_usage(trial):
     agent = trial.define("unseen", calls(("trial.look", {})), DONE)
 
     run = trial.client.submit(agent, wait=60)
@@ -33,4 +33,4 @@ def test_rays_head_keeps_no_record_of_tasks_and_nobody_reads_logs_or_adds_machin
     assert run["status"] == "completed"
     assert state._connect_and_get_accessor().get_task_events() == []
     assert processes["gcs_server"] == 1
-    assert not {"log_monitor.py", "monitor.py"} & processes.keys()
+    assert not {"log_monitor.py", "monitor.py", "dashboard.py"} & processes.keys()

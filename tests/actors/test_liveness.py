@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from actors.cluster import NAMESPACE
-from actors.liveness import CHECK_INTERVAL, LivenessMonitor
+from actors.liveness import LivenessMonitor
 from actors.remote import ProcessLocation, kill, make, registered
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.testing.clock import ManualClock
@@ -103,14 +103,43 @@ async def test_a_part_that_stops_answering_is_killed(liveness, part, clock):
 
 async def test_a_part_that_stops_answering_on_a_quiet_machine_is_killed_within_eight_seconds(part, clock):
     liveness = LivenessMonitor(clock, HERE, part.answer, part.register, load=lambda: 1.0)
-    await liveness.look("part", None)
+    began = clock.monotonic()
+    watching = asyncio.create_task(watch(liveness, clock))
+    await clock.settle()
     part.hangs = True
 
-    await look(liveness, clock, CHECK_INTERVAL + 2, each=CHECK_INTERVAL + 2)
+    await pass_seconds(clock, 7)
     assert not part.killed()
 
-    await look(liveness, clock, CHECK_INTERVAL + 2, each=CHECK_INTERVAL + 2)
+    await pass_seconds(clock, 1)
+    watching.cancel()
     assert await died(part.processes[0]) != 0
+    assert clock.monotonic() - began == 8
+
+
+async def test_parts_that_answer_are_looked_at_every_three_seconds_and_soon_again_after_the_first_miss_alone(
+    part, clock
+):
+    liveness = LivenessMonitor(clock, HERE, part.answer, part.register, load=lambda: 1.0)
+    part.node_id, pauses = "there", [liveness.pause]
+    for part.hangs in (False, True, True, True, False):
+        await look(liveness, clock, 2, each=2)
+        pauses.append(liveness.pause)
+
+    assert pauses == [3, 3, 1, 3, 3, 3]
+
+
+async def watch(liveness, clock):
+    """Look as a root does."""
+    while True:
+        await liveness.look("part", None)
+        await clock.sleep(liveness.pause)
+
+
+async def pass_seconds(clock, seconds):
+    for _ in range(seconds):
+        await clock.advance(1)
+        await clock.settle()
 
 
 async def test_a_part_that_hangs_before_it_was_first_heard_from_is_killed_in_the_end(liveness, part, clock):

@@ -39,6 +39,7 @@ from owlclaw_ray.store.queries import (
     AgentsWithWork,
     ApprovalById,
     ApprovalFilter,
+    DueUpkeep,
     ExpiredApprovals,
     JournalOfRun,
     LedgerBreaks,
@@ -46,6 +47,7 @@ from owlclaw_ray.store.queries import (
     PendingApprovalCounts,
     Place,
     RunById,
+    Upkeep,
 )
 from tests.contracts.store_commands import AGENT, NOW, activation, claimed, ending, entries, one, submission
 
@@ -387,6 +389,8 @@ class ApprovalContract:
         await waits(store, request("a", hours=1), request("b"))
         soon = LATER - timedelta(microseconds=1)
         assert await store.read(ExpiredApprovals(soon)) == []
+        assert await store.read(DueUpkeep(soon)) == frozenset()
+        assert await store.read(DueUpkeep(LATER)) == {Upkeep.EXPIRED_APPROVALS}
         assert await one(store, ExpireApproval(AGENT.tenant, ApprovalId("apr_a"), soon)) == ApprovalClosed(
             Approval(request("a", hours=1))
         )

@@ -11,6 +11,7 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.lineage import ChildRole, Lineage
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.task import Claim, Step, StepStatus, Task, TaskStatus
+from owlclaw_ray.domain.tenant import Deletion, Tenant, TenantStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import AgentId, RunId, TaskId, TenantId
 from owlclaw_ray.store.api import Store
@@ -24,6 +25,7 @@ from owlclaw_ray.store.commands import (
     CommandFailed,
     NothingQueued,
     PutTask,
+    PutTenant,
     ReleaseAgent,
     Released,
     RunEnded,
@@ -38,10 +40,12 @@ from owlclaw_ray.store.queries import (
     AgentsByKeyPrefix,
     AgentsOfDefinition,
     AgentsWithWork,
+    DueUpkeep,
     ReleasedRuns,
     RunById,
     TaskById,
     TasksOfAgent,
+    Upkeep,
 )
 from tests.contracts.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, entries, one, submission
 
@@ -191,6 +195,26 @@ class FamilyContract:
         assert await store.read(ReleasedRuns()) == [over(*CHILDREN)]
         await one(store, over(*CHILDREN))
         assert await store.read(ReleasedRuns()) == []
+
+    async def test_upkeep_is_due_while_runs_wait_for_others_and_no_more_when_they_were_told(self, store: Store) -> None:
+        await store.apply([submission("run_1"), activation("act_1")])
+        assert await store.read(DueUpkeep(NOW)) == frozenset()
+
+        await one(store, ClaimRun(AGENT, 1, NOW))
+        await one(store, awaiting(*CHILDREN))
+        assert await store.read(DueUpkeep(NOW)) == {Upkeep.RELEASED_RUNS}
+
+        await one(store, over(*CHILDREN))
+        assert await store.read(DueUpkeep(NOW)) == frozenset()
+
+    async def test_upkeep_is_due_while_a_tenant_is_being_deleted(self, store: Store) -> None:
+        active = Tenant(TenantId("acme"), "Acme", NOW, "ada")
+        await one(store, PutTenant(active, None))
+        assert await store.read(DueUpkeep(NOW)) == frozenset()
+
+        leaving = replace(active, status=TenantStatus.DELETING, deletion=Deletion("ada", NOW))
+        await one(store, PutTenant(leaving, active))
+        assert await store.read(DueUpkeep(NOW)) == {Upkeep.TENANT_DELETIONS}
 
     async def test_where_a_run_comes_from_stays_with_it(self, store: Store) -> None:
         trigger = Trigger(TriggerKind.AGENT, {"assignment": "数"}, "", "run_1", lineage=FAMILY)

@@ -23,7 +23,6 @@ SLOW = {
         {"text": "done"},
     ]
 }
-NOT_NEEDED = ("monitor.py", "log_monitor.py", "dashboard.py")
 
 
 def named(installation, *names):
@@ -59,8 +58,6 @@ def test_without_ray_it_ends_with_a_code_that_asks_for_another_start_and_down_ki
         installation.up()
         family, scratch = installation.family(), installation.scratch()
         with installation.client() as client:
-            for each in named(installation, *NOT_NEEDED):
-                each.kill()
             submitted.append(client.submit("slow")["run_id"])
 
             [killed] = named(installation, victim)

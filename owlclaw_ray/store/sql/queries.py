@@ -45,6 +45,7 @@ from owlclaw_ray.store.queries import (
     DeliveryFilter,
     DueCallbacks,
     DueSchedules,
+    DueUpkeep,
     EntriesOfKinds,
     ExpiredApprovals,
     HeadsOfWriter,
@@ -81,6 +82,7 @@ from owlclaw_ray.store.queries import (
     TasksOfAgent,
     TicksOfSchedule,
     UpcomingSchedules,
+    Upkeep,
     WaitingDeliveries,
 )
 from owlclaw_ray.store.sql.answers import named_blobs
@@ -444,6 +446,17 @@ def _read_released_runs(connection: Connection, query: ReleasedRuns) -> Sequence
         if len(found) >= query.limit:
             break
     return found[: query.limit]
+
+
+@reads(DueUpkeep)
+def _read_due_upkeep(connection: Connection, query: DueUpkeep) -> frozenset[Upkeep]:
+    there = {
+        Upkeep.RELEASED_RUNS: exists().where(awaiting_run),
+        Upkeep.EXPIRED_APPROVALS: exists().where(pending_approval, approvals.c.expires_at <= to_micros(query.now)),
+        Upkeep.TENANT_DELETIONS: exists().where(tenants.c.status == TenantStatus.DELETING.value),
+    }
+    row = connection.execute(select(*(found.label(kind.value) for kind, found in there.items()))).one()
+    return frozenset(kind for kind in there if getattr(row, kind.value))
 
 
 @reads(TaskById)

@@ -72,6 +72,7 @@ OVER_ALL = {
     q.ClusterNodes,
     q.DueCallbacks,
     q.DueSchedules,
+    q.DueUpkeep,
     q.ExpiredApprovals,
     q.HeadsOfWriter,
     q.IsAccessControlled,
