@@ -14,8 +14,9 @@ from console.pages import Pages, name_in, page, see
 from console.visits import SentForm, read_form
 from owlclaw_ray import wire
 from owlclaw_ray.access.tenants import TenantChange
-from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.quota import Quotas
+from owlclaw_ray.domain.retention import MAX_DAYS, Kept
 from owlclaw_ray.domain.tenant import MAX_WEIGHT
 from owlclaw_ray.errors import Problem
 from owlclaw_ray.ids import TenantId
@@ -35,6 +36,16 @@ QUOTAS = {
     "artifact_bytes": "Bytes of artifacts",
     "model_tokens_a_minute": "Model tokens a minute",
 }
+
+
+RETENTION = {
+    Kept.ARTIFACTS.value: "Artifacts",
+    Kept.WEBHOOKS.value: "Deliveries and callbacks",
+    Kept.MEMORIES.value: "Memories",
+    Kept.RUNS.value: "Runs that are over",
+}
+_PUBLIC = "public"
+"""What is typed for networks to say that callbacks go to public addresses alone."""
 
 
 class ShownQuota(Struct, frozen=True):
@@ -93,15 +104,21 @@ class TenantPages(Pages):
             "tenant.html",
             tenant=tenant,
             quotas=[ShownQuota(name, title, limits[name], used[name]) for name, title in QUOTAS.items()],
+            retention=RETENTION,
+            kept={name: f"{days:g}" for name, days in tenant.retention.given.items()},
+            networks=_PUBLIC if tenant.callback_networks == () else "\n".join(tenant.callback_networks or ()),
             most_weight=MAX_WEIGHT,
+            most_days=MAX_DAYS,
             saved=request.query_params.get("did") == "saved",
         )
 
     @page("POST /console/tenants/{tenant}", "tenants:admin", form=console_tenant)
     async def console_change_tenant(self, request: Request) -> Response:
-        """Change name, weight and quotas; an empty quota is as much as the tenant likes."""
+        """Change it. An empty quota is as much as the tenant likes, an empty retention or no networks are what the settings say."""
         form = await read_form(request)
-        return await self._changed(request, {**_standing(form), "quotas": _limits(form)})
+        kept: JsonObject = {name: form.number(name) for name in RETENTION}
+        asked = {**_standing(form), "quotas": _limits(form), "retention": kept, "callback_networks": _networks(form)}
+        return await self._changed(request, asked)
 
     @page("POST /console/tenants/{tenant}/status", "tenants:admin")
     async def console_suspend_tenant(self, request: Request) -> Response:
@@ -137,3 +154,11 @@ def _standing(form: SentForm) -> JsonObject:
 
 def _limits(form: SentForm) -> JsonObject:
     return {name: form.number(name) for name in QUOTAS}
+
+
+def _networks(form: SentForm) -> list[JsonValue] | None:
+    """Return the networks that are typed, one a line; None where nothing is."""
+    typed = form.text("callback_networks").split()
+    if not typed:
+        return None
+    return [] if typed == [_PUBLIC] else [*typed]

@@ -17,6 +17,7 @@ from owlclaw_ray.configuration.setting_sources import SettingInForce, SettingSou
 from owlclaw_ray.domain.ledger import BreakKind, ChainBreak, ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.quota import Quotas
+from owlclaw_ray.domain.retention import Retention
 from owlclaw_ray.domain.tenant import TenantStatus
 from owlclaw_ray.domain.tool import Effect, Permission, ToolDefinition
 from owlclaw_ray.domain.webhook import DeliveryStatus
@@ -29,6 +30,7 @@ from serve.api import build_api
 from serve.server_facts import ServerFacts
 from tests.console.conftest import Browser, issued, token_of
 from tests.console.test_pages import HOSTILE, is_harmless
+from tests.console.test_refused_forms import form_of
 from tests.serve.double import CLUSTER, LOST, node_view
 
 AT = datetime(2026, 11, 3, 9, 30, tzinfo=UTC)
@@ -301,6 +303,42 @@ async def test_each_quota_that_a_tenant_can_have_is_on_its_page_and_in_the_list(
     for name in Quotas.__struct_fields__:
         assert re.search(rf'<input[^>]*name="{name}"[^>]*value="{getattr(given, name)}"', page), name
     assert set(QUOTAS) == set(Quotas.__struct_fields__)
+
+
+async def test_for_how_long_a_tenant_keeps_things_and_where_its_callbacks_go_is_shown_and_changed(browser, runtime):
+    await browser.sign_in(await issued(runtime, "admin"))
+    await runtime.tenants.create(LOCAL, "acme")
+    path = "/console/tenants/acme"
+
+    assert (await browser.get(path)).text.count("as the settings say</span>") == len(Retention.__struct_fields__)
+    for networks, stored, shown in (
+        (
+            "10.1.0.0/16\r\nfd00::/8",
+            ("10.1.0.0/16", "fd00::/8"),
+            "public addresses, <code>10.1.0.0/16</code>, <code>fd00::/8</code>",
+        ),
+        ("public", (), "public addresses alone"),
+        ("", None, "where the settings say"),
+    ):
+        await browser.fill(path, path, run_days="1", artifact_days="0", memory_days="0.5", callback_networks=networks)
+        tenant = await runtime.tenants.tenant(TenantId("acme"))
+        page = (await browser.get(path)).text
+
+        assert tenant.retention.given == {"run_days": 1, "artifact_days": 0, "memory_days": 0.5}
+        assert tenant.callback_networks == stored
+        assert shown in page
+        assert "<dt>Runs that are over</dt><dd>1 day</dd>" in page
+        assert "<dt>Artifacts</dt><dd>for ever</dd>" in page
+        assert "<dt>Memories</dt><dd>0.5 days</dd>" in page
+        filled = form_of(page, path)[0]
+        assert (filled["run_days"], filled["webhook_days"], filled["callback_networks"].split()) == (
+            "1",
+            "",
+            networks.split(),
+        )
+    for wrong in ({"run_days": "-1"}, {"run_days": "some"}, {"callback_networks": "10.1.0.0/33"}):
+        assert (await browser.fill(path, path, **wrong)).status_code == 422
+    assert (await runtime.tenants.tenant(TenantId("acme"))).retention.run_days == 1
 
 
 @pytest.mark.parametrize("number", ["1e308", "9223372036854775808", "-1e19", "nan"])
