@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlencode
 
 import orjson
 from fastapi import APIRouter
+from msgspec import convert
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -152,7 +153,11 @@ class _Frame:
                 "problems": problem.get("problems", ()),
             }
             session = Visit.of(scope).session
-            context = {"problem": said, "token": form_token(session) if session else ""}
+            context = {
+                "problem": said,
+                "token": form_token(session) if session else "",
+                "without": _address_without(scope, problem),
+            }
             response = HTMLResponse(bytes_of(self._templates.page("problem.html", context)), start["status"])
             kept = MutableHeaders(raw=start["headers"])
             for name in ("allow", "retry-after", "ratelimit", "ratelimit-policy"):
@@ -160,3 +165,14 @@ class _Frame:
                     response.headers[name] = kept[name]
         response.headers.update(_HEADERS)
         return response
+
+
+def _address_without(scope: Scope, problem: JsonObject) -> str:
+    """Return the address that was asked for, without the query parameters in which the problem is; empty if it is elsewhere."""
+    wrong = {each["where"] for each in convert(problem.get("problems", []), list[dict[str, str]])}
+    asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+    right = [(name, value) for name, value in asked if f"query {name}" not in wrong]
+    if scope["method"] not in {"GET", "HEAD"} or len(right) == len(asked):
+        return ""
+    path: str = scope["raw_path"].decode("latin-1")
+    return f"{path}?{urlencode(right)}" if right else path

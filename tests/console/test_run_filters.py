@@ -86,6 +86,33 @@ async def test_a_filter_by_time_is_in_utc_and_what_is_no_time_is_refused(browser
     assert (refused.status_code, "2026-11-03T09:30" in refused.text) == (422, True)
 
 
+@pytest.mark.parametrize(
+    ("asked", "left"),
+    [
+        ("since=yesterday", ""),
+        (
+            "status=failed&since=yesterday&agent=patient&text=%E8%AE%A2%E5%8D%95",
+            "?status=failed&agent=patient&text=%E8%AE%A2%E5%8D%95",
+        ),
+    ],
+)
+async def test_from_a_filter_that_is_refused_a_link_leads_to_the_page_without_it(browser, asked, left):
+    refused = (await browser.get(f"/console/runs?{asked}")).text
+
+    [link] = re.findall(r'href="([^"]*)">Show the page without it<', refused)
+    assert html.unescape(link) == f"/console/runs{left}"
+    assert (await browser.get(html.unescape(link))).status_code == 200
+
+
+async def test_what_is_wrong_elsewhere_than_in_the_filter_has_no_such_link(browser, runtime):
+    run_id = (await triggered(runtime)).run_id
+    missing = await browser.get("/console/runs/run_none?view=journal")
+    refused = await browser.fill(f"/console/runs/{run_id}", "/console/runs/selection?ids=x", action="burn")
+
+    assert missing.status_code == 404
+    assert "without it" not in missing.text + refused.text
+
+
 async def test_agents_and_definitions_are_offered_to_who_may_see_agents(browser, runtime):
     await triggered(runtime)
     page = (await browser.get("/console/runs")).text
