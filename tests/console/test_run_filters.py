@@ -104,13 +104,11 @@ async def test_from_a_filter_that_is_refused_a_link_leads_to_the_page_without_it
     assert (await browser.get(html.unescape(link))).status_code == 200
 
 
-async def test_what_is_wrong_elsewhere_than_in_the_filter_has_no_such_link(browser, runtime):
-    await triggered(runtime)
+async def test_what_is_wrong_elsewhere_than_in_the_filter_has_no_such_link(browser):
     missing = await browser.get("/console/runs/run_none?view=journal")
-    refused = await browser.fill("/console/runs", "/console/runs/selection?since=yesterday", action="burn")
 
-    assert (missing.status_code, refused.status_code) == (404, 422)
-    assert "without it" not in missing.text + refused.text
+    assert missing.status_code == 404
+    assert "without it" not in missing.text
 
 
 async def test_agents_and_definitions_are_offered_to_who_may_see_agents(browser, runtime):
