@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import socket
+import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -18,6 +19,7 @@ import typer
 from owlclaw_ray.errors import ConfigurationError, Problem
 from serve.cli.connection import HERE, FolderOption
 from serve.cli.output import complain
+from serve.node_process import run_node
 
 if TYPE_CHECKING:
     from owlclaw_ray.settings import Settings
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 PORT = 6379
 _VERSION_LABEL = "owlclaw-version"
 _ANSWER_SECONDS = 5.0
+DRAIN_MARGIN = 30.0
+"""Seconds that a drain may take beyond the grace of calls."""
 
 HeadOption = Annotated[bool, typer.Option("--head", help="Begin a cluster: this machine is its head.")]
 AddressOption = Annotated[
@@ -57,7 +61,11 @@ DashboardOption = Annotated[
     ),
 ]
 PrintOption = Annotated[
-    bool, typer.Option("--print", help="Print a shell script that does the same, and start nothing.")
+    bool,
+    typer.Option(
+        "--print",
+        help="Print a shell script that starts the same Ray, and does not drain it; start nothing.",
+    ),
 ]
 MoreArgument = Annotated[
     list[str] | None, typer.Argument(metavar="-- OPTION", help="More options of `ray start`.", show_default=False)
@@ -83,7 +91,8 @@ def node(
 ) -> None:
     """Run Ray on this machine for a cluster, with the slots of owlclaw.yaml, until it is told to stop; `owlclaw up` then uses it.
 
-    This process becomes that of Ray: signals reach it, and its exit code is Ray's.
+    Told to stop (SIGTERM, Ctrl-C), a machine that joined another one is drained first: calls end (shutdown.grace_seconds), and its agents
+    go on elsewhere; told twice it stops at once. A head stops at once, and the cluster with it. The exit code is Ray's.
     """
     if head == bool(address):
         raise typer.BadParameter("say either --head or --address HEAD:PORT")
@@ -114,7 +123,11 @@ def node(
     else:
         _check_head(host, at)
         _check_versions(address)
-    os.execve(command[0], command, environ)  # noqa: S606 - there is no shell that could be needed
+    if head or background:
+        os.execve(command[0], command, environ)  # noqa: S606 - there is no shell that could be needed
+    seconds = f"{settings.shutdown.grace_seconds + DRAIN_MARGIN:g}"
+    drain = [sys.executable, "-m", "owlclaw_ray", "drain", "--here", "--timeout", seconds, "--folder", str(folder)]
+    raise typer.Exit(run_node(command, drain, environ=environ, asking={**environ, "RAY_ADDRESS": address}))
 
 
 def _settings(folder: Path, environ: Mapping[str, str]) -> Settings:

@@ -216,7 +216,9 @@ def test_the_start_commands_of_cluster_yaml_make_a_cluster_and_can_be_given_agai
 
 @pytest.mark.postgres
 @pytest.mark.timeout(400)
-def test_a_runtime_on_the_head_uses_both_machines_and_its_runs_complete(machines, tmp_path):
+def test_a_runtime_on_the_head_uses_both_machines_its_runs_complete_and_a_machine_that_is_told_to_stop_is_drained(
+    machines, tmp_path
+):
     binaries = find_binaries()
     if binaries is None:
         pytest.skip("needs PostgreSQL's server binaries")
@@ -239,10 +241,13 @@ def test_a_runtime_on_the_head_uses_both_machines_and_its_runs_complete(machines
             said = said_until(runtime, "ready in")
             ended = owlclaw(head, app, "trigger", "assistant", "--wait")
             keepers = [titles(process).count("ray::KeeperActor") for process in (begun, joined)]
+            joined.terminate()
+            left, _ = joined.communicate(timeout=SECONDS)
             runtime.terminate()
             runtime.communicate(timeout=SECONDS)
 
     assert "ready in" in said, said
+    assert "drained" in left, left
     assert "completed" in ended
     assert keepers == [1, 1]
     assert runtime.returncode == 0

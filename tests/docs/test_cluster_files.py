@@ -25,7 +25,7 @@ def config(file):
 
 def starts(file, role):
     """Return the words after `owlclaw` of the command that starts Ray on machines of a role."""
-    ended, started = config(file)[f"{role}_start_ray_commands"]
+    *_, ended, started = config(file)[f"{role}_start_ray_commands"]
     assert ended == "~/venv/bin/ray stop"
     words = shlex.split(started.rpartition(";")[2])
     assert words[0] == "~/venv/bin/owlclaw"
@@ -71,6 +71,25 @@ def test_the_head_gets_what_the_launcher_wrote_for_it_and_workers_find_the_head(
     assert head[head.index("--port") + 1] == str(PORT)
     assert worker[worker.index("--address") + 1] == f"$RAY_HEAD_IP:{PORT}"
     assert "--head" not in worker
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_worker_that_runs_already_is_drained_before_its_ray_is_stopped(file):
+    drain, *_ = config(file)["worker_start_ray_commands"]
+    program, *words = shlex.split(drain.partition("||")[0])
+
+    assert program == "~/venv/bin/owlclaw"
+    assert words[:2] == ["drain", "--here"]
+    check_owlclaw(words)
+    assert shlex.split(drain.partition("||")[2], comments=True) == ["true"], (
+        "where nothing runs yet, or hangs, it goes on"
+    )
+
+
+def test_on_aws_a_new_wheel_replaces_the_version_that_is_there():
+    installs = [each for each in config("deploy/aws/cluster.yaml")["setup_commands"] if "owlclaw_ray-*.whl" in each]
+
+    assert installs == ["~/venv/bin/pip install /srv/owlclaw/owlclaw_ray-*.whl"], "without a condition"
 
 
 @pytest.mark.parametrize("file", FILES)

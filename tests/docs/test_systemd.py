@@ -12,6 +12,7 @@ import pytest
 from ray._private.ray_constants import RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S
 
 from owlclaw_ray.settings import ShutdownSettings, load_settings
+from serve.cli.node import DRAIN_MARGIN
 from serve.launch import INTERRUPTED
 from tests.docs.shell import check_owlclaw
 from tests.docs.snippets import ROOT
@@ -100,11 +101,10 @@ def test_ray_has_the_time_that_it_takes_to_end_and_its_exit_code_is_no_failure(n
 
 def test_a_machine_is_drained_before_it_stops_and_has_the_time_for_it():
     service = unit(NODE)["Service"]
-    command, _, seconds = service["ExecStop"].rpartition(" ")
+    drain = ShutdownSettings().grace_seconds + DRAIN_MARGIN
 
-    assert command == "-/opt/owlclaw/venv/bin/owlclaw drain --here --timeout"
-    assert ShutdownSettings().grace_seconds < int(seconds)
-    assert int(seconds) + RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S < int(service["TimeoutStopSec"])
+    assert "ExecStop" not in service, "`owlclaw node` drains the machine itself"
+    assert drain + RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S < int(service["TimeoutStopSec"])
 
 
 def test_the_runtime_ends_before_its_head_does_and_has_time_to_hand_runs_over():
