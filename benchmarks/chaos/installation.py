@@ -36,6 +36,7 @@ _TITLES: Mapping[Role, tuple[str, ...]] = {
     Role.REPLICA: ("ray::ServeReplica",),
     Role.CONTROLLER: ("ray::ServeController",),
     Role.PROXY: ("haproxy",),
+    Role.HUNG_ROOT: ("ray::RootActor",),
     Role.HUNG_REPLICA: ("ray::ServeReplica",),
     Role.HUNG_PROXY: ("haproxy",),
     Role.RAYLET: ("raylet",),

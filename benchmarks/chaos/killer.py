@@ -36,6 +36,7 @@ _NETWORKS: Mapping[Role, Sequence[str]] = {
     Role.MACHINE: ("cluster", "database"),
     Role.FROM_DATABASE: ("database",),
     Role.FROM_CLUSTER: ("cluster",),
+    Role.FROM_HEAD: ("head",),
     Role.CUT_OFF: ("cluster", "database"),
     Role.DIRECTORY_FROM_DATABASE: ("database",),
     Role.DIRECTORY_FROM_CLUSTER: ("cluster",),

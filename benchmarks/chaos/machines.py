@@ -103,6 +103,7 @@ class Machine:
             prefix = _CLUSTER if network == "cluster" else _DATABASE
             _ip(f"link add {plug} type veth peer name {device} netns {self._holder.pid}")
             _ip(f"link set {plug} master {network} up")
+            self._stand_apart(network)
             self._inside_ip(f"addr add {prefix}.{number}/24 dev {device}")
             self._inside_ip(f"link set {device} up")
         self._inside_ip("link set lo up")
@@ -115,12 +116,24 @@ class Machine:
         return ["nsenter", f"--target={self._holder.pid}", "--net", "--mount", f"--wd={self._shared}", *command]
 
     def unplug(self, network: str) -> None:
-        """Have packets of that network, `cluster` or `database`, vanish."""
-        _ip(f"link set {self._plugs[network]} nomaster")
+        """Have packets of that network, `cluster` or `database`, vanish; with `head` those to and from the first machine."""
+        if network == "head":
+            _isolate(self._plugs["cluster"], on=True)
+        else:
+            _ip(f"link set {self._plugs[network]} nomaster")
 
     def plug_in(self, network: str) -> None:
         """Undo `unplug`."""
-        _ip(f"link set {self._plugs[network]} master {network}")
+        if network == "head":
+            _isolate(self._plugs["cluster"], on=False)
+        else:
+            _ip(f"link set {self._plugs[network]} master {network}")
+            self._stand_apart(network)
+
+    def _stand_apart(self, network: str) -> None:
+        """Of two isolated plugs none reaches the other: that of the head always is one, and a machine that is cut from it becomes one."""
+        if network == "cluster" and self.number == 1:
+            _isolate(self._plugs["cluster"], on=True)
 
     def processes(self) -> list[psutil.Process]:
         """Return what Ray is here, and all that it started."""
@@ -150,6 +163,10 @@ class Machine:
 
 def _ip(arguments: str) -> None:
     subprocess.run(["ip", *arguments.split()], check=True)
+
+
+def _isolate(plug: str, *, on: bool) -> None:
+    _ip(f"link set {plug} type bridge_slave isolated {'on' if on else 'off'}")
 
 
 def lay_networks() -> None:

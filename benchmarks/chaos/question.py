@@ -13,7 +13,7 @@ from benchmarks.question import Answer, Figure, Plot, Say, Series, Size
 TITLE = "What is lost, repeated or out of order while random processes are killed?"
 _SEED = 7
 _PLANS = {Size.SMOKE: Plan(_SEED, runs=150, kills=5), Size.FULL: Plan(_SEED, runs=5_000, kills=234)}
-"""Of the strikes of the full size 203 are kills; the others stop something for a while, open streams, or end the runtime in order."""
+"""Of the strikes of the full size 201 are kills; the others stop something for a while, open streams, or end the runtime in order."""
 _COUNTED = {
     "lost runs": (Promise.ACCEPTED_RUN_LOST,),
     "runs without a final state": (Promise.RUN_ENDS,),

@@ -41,6 +41,8 @@ class Role(Enum):
     """An agent actor is stopped (SIGSTOP), and goes on (SIGCONT) when somebody else has its agents."""
     HUNG_PART = "hung_part"
     """The Keeper, the Directory, the ModelGateway or the Scheduler is stopped, and goes on unless it was killed for it."""
+    HUNG_ROOT = "hung_root"
+    """A root is stopped, and goes on unless it was killed for it."""
     HUNG_REPLICA = "hung_replica"
     """The replica is stopped, and goes on unless it was killed for it."""
     HUNG_PROXY = "hung_proxy"
@@ -61,6 +63,8 @@ class Role(Enum):
     """Such a machine does not reach the database for a while, and it does the others."""
     FROM_CLUSTER = "from_cluster"
     """Such a machine does not reach the others for a while, and it does the database."""
+    FROM_HEAD = "from_head"
+    """Such a machine does not reach the head for a while, and it does the others and the database."""
     CUT_OFF = "cut_off"
     """Such a machine reaches nobody for a while, and its processes go on."""
     DIRECTORY_FROM_DATABASE = "directory_from_database"
@@ -72,7 +76,7 @@ class Role(Enum):
     """As MACHINE, the head, with `owlclaw up`."""
 
 
-HUNG = frozenset({Role.HUNG_AGENT, Role.HUNG_PART, Role.HUNG_REPLICA, Role.HUNG_PROXY})
+HUNG = frozenset({Role.HUNG_AGENT, Role.HUNG_PART, Role.HUNG_ROOT, Role.HUNG_REPLICA, Role.HUNG_PROXY})
 NODE = frozenset({Role.RAYLET, Role.GCS, Role.DASHBOARD_AGENT})
 """What Ray's node cannot go on without."""
 LEASE = frozenset({Role.HANDOVER, Role.CLUSTER})
@@ -82,6 +86,7 @@ MACHINES = frozenset(
         Role.MACHINE,
         Role.FROM_DATABASE,
         Role.FROM_CLUSTER,
+        Role.FROM_HEAD,
         Role.CUT_OFF,
         Role.DIRECTORY_FROM_DATABASE,
         Role.DIRECTORY_FROM_CLUSTER,
@@ -91,7 +96,7 @@ MACHINES = frozenset(
 HARMLESS = HUNG | MACHINES | {Role.RESTART, Role.STREAMS, Role.HANDOVER}
 """Strikes that kill nobody."""
 SHARES: Mapping[Role, float] = {
-    Role.AGENT: 28,
+    Role.AGENT: 27,
     Role.TOOL_WORKER: 14,
     Role.KEEPER: 8,
     Role.DIRECTORY: 8,
@@ -103,6 +108,7 @@ SHARES: Mapping[Role, float] = {
     Role.PROXY: 3,
     Role.HUNG_AGENT: 4,
     Role.HUNG_PART: 2,
+    Role.HUNG_ROOT: 1,
     Role.HUNG_REPLICA: 2,
     Role.HUNG_PROXY: 2,
     Role.RAYLET: 2,
@@ -119,6 +125,7 @@ MACHINE_SHARES: Mapping[Role, float] = {
     Role.MACHINE: 5,
     Role.FROM_DATABASE: 5,
     Role.FROM_CLUSTER: 5,
+    Role.FROM_HEAD: 5,
     Role.CUT_OFF: 3,
     Role.DIRECTORY_FROM_DATABASE: 3,
     Role.AGENT: 6,
@@ -130,6 +137,7 @@ MACHINE_SHARES: Mapping[Role, float] = {
     Role.ROOT: 4,
     Role.HUNG_AGENT: 2,
     Role.HUNG_PART: 3,
+    Role.HUNG_ROOT: 1,
 }
 """The same for one cluster of several machines."""
 NAMED_SHARES: Mapping[Role, float] = {Role.HEAD: 1, Role.DIRECTORY_FROM_CLUSTER: 3}

@@ -69,7 +69,7 @@ class NodeWatch:
         return True
 
     def _standing_still(self, nodes: Sequence[ClusterNode], began: float, now: float) -> list[ClusterNode]:
-        """Note the rows as they are; return those that have been so for long enough. Nodes that are drained have no agents to lose."""
+        """Note the rows as they are; return those that have been so for long enough. Drained nodes let go of their agents by themselves."""
         others = [each for each in nodes if each.node_id != self._node_id and each.state is NodeState.ACTIVE]
         before, self._since = self._since, {}
         for node in others:
