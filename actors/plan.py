@@ -87,7 +87,7 @@ class RuntimePlan(Struct, frozen=True):
     model_retry: RetryPolicy
     catch_up_seconds: float
     drain_seconds: float
-    warm_workers: int = 2
+    warm_workers: int = 1
     """Tool workers of a node that are ready when nothing comes; more are made as calls come."""
     redact: tuple[str, ...] = ()
     """Regular expressions of what ledger records must not hold."""

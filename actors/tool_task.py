@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
@@ -82,11 +82,6 @@ def use_memory(packed_call: bytes) -> bytes:
 
 
 @ray.remote(num_cpus=0, max_retries=0)
-def start_worker() -> None:
-    """Do nothing, in a process that is there afterwards."""
-
-
-@ray.remote(num_cpus=0, max_retries=0)
 def warm_worker(plan: WorkerPlan, hold: float) -> None:
     """Make a worker ready, and keep its slot for `hold` seconds so that a second warm-up gets another process."""
     from actors.tool_worker import warm
@@ -152,12 +147,9 @@ def offered_slots(resources: Mapping[str, float], planned: ToolSlots) -> ToolSlo
 async def warm_workers(plan: WorkerPlan, number: int) -> None:
     """Return when so many processes have imported what calls need.
 
-    Ray (2.60) starts a process for a task that finds none, and one for each task that waits, this one included. So two are started for a
-    task that does nothing; they are idle soon after it has ended, and the others come one after another.
+    They are asked for one after another. Ray (2.60) starts a process for a task that finds none, and one for each task that waits, this one
+    included: what is more than the number ends after IDLE_WORKER_SECONDS.
     """
-    with suppress(RayError):
-        await start_worker.remote()
-    await asyncio.sleep(_WARM_HOLD)
     warming = []
     for _ in range(number):
         warming.append(warm_worker.remote(plan, _WARM_HOLD))
@@ -258,7 +250,7 @@ class TaskToolRunner:
         numbers: ToolSlots,
         *,
         slots: Slots | None = None,
-        warm_workers: int = 2,
+        warm_workers: int = 1,
         tasks: ToolTasks | None = None,
         ids: IdSource | None = None,
         attempts: RevokesAttempts | None = None,

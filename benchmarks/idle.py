@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from actors.environment import IDLE_WORKER_SECONDS
 from benchmarks.child import running
 from benchmarks.meter import Meter, disturbance
 from benchmarks.processes import ProcessTree
@@ -26,6 +27,8 @@ from serve.loopback import free_ports
 TITLE = "CPU, memory and processes of a system that is left alone."
 SECONDS = {Size.SMOKE: 20.0, Size.FULL: 60.0}
 SETTLING = {Size.SMOKE: 15.0, Size.FULL: 45.0}
+SPARE_GONE = {Size.SMOKE: 15.0, Size.FULL: IDLE_WORKER_SECONDS + 30.0}
+"""Seconds after which our system has settled: until then there is a tool worker more than is kept, since Ray starts two for the first."""
 MOST_TIMES = 1.5
 """The goal: so many times the CPU of bare Ray."""
 MOST_MEGABYTES = 1_500.0
@@ -75,7 +78,7 @@ def answer(size: Size, say: Say) -> Answer:
         bare = left_alone(echo.tree, SETTLING[size], SECONDS[size])
     with default_system() as tree:
         say("owlclaw up, left alone")
-        ours = left_alone(tree, SETTLING[size], SECONDS[size])
+        ours = left_alone(tree, SPARE_GONE[size], SECONDS[size])
     table = as_table(ours, bare)
     say(f"by process\n{table}")
     return Answer(

@@ -241,7 +241,7 @@ class ToolSettings(Section):
     """How many calls of long-term memory run at once, beside the others; None: from the number of cores."""
     state_slots: Count | None = None
     """How many questions to state providers run at once, beside the others; None: from the number of cores."""
-    warm: Annotated[int, Field(ge=0)] = 2
+    warm: Annotated[int, Field(ge=0)] = 1
     """How many tool workers are kept ready when nothing comes."""
     folder: Path | None = None
     """Of declarative tools; None: `tools`, if there is one."""

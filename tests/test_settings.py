@@ -55,7 +55,7 @@ def test_without_a_file_everything_has_a_default(tmp_path):
         60,
     )
     assert (found.models.max_concurrent, found.models.attempts, found.models.workers_max) == (4_000, 3, None)
-    assert (found.tools.slots, found.tools.quick_slots, found.tools.warm) == (None, 2, 2)
+    assert (found.tools.slots, found.tools.quick_slots, found.tools.warm) == (None, 2, 1)
     assert (found.memory.embedder, found.schedules.catch_up_window_seconds) == ("auto", 86_400)
     assert (found.ray.address, found.log.level, found.log.format) == (None, "info", "text")
 

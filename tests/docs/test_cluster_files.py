@@ -111,7 +111,7 @@ def test_ray_down_which_runs_ray_by_its_name_finds_it_where_the_start_commands_d
 
 
 def test_the_documented_variables_are_those_that_are_set_on_a_machine_of_a_cluster():
-    variables = node_environment(2, json_logs=False)
+    variables = node_environment(1, json_logs=False)
     rows = table("docs/operations.md", "variable", "value")
 
     named = [(_VARIABLE.findall(names), _VARIABLE.findall(values)) for names, values, _ in rows]

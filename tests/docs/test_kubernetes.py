@@ -88,7 +88,7 @@ def test_the_head_runs_none_of_other_peoples_tasks_and_knows_its_machines_after_
 
 @pytest.mark.parametrize("folder", [KUBERAY / "base", CHART], ids=["kustomize", "helm"])
 def test_ray_gets_the_variables_on_every_machine_that_owlclaw_node_sets(folder):
-    needed = node_environment(2, json_logs=True) | HA_PROXY
+    needed = node_environment(1, json_logs=True) | HA_PROXY
     mode = needed.pop("RAY_AUTH_MODE")
     written = kubernetes.environment(folder / "node.env")
 
