@@ -202,7 +202,7 @@ class AllWork:
     async def read(self, query: Query[T]) -> T:
         """Answer which agents have work."""
         assert isinstance(query, AgentsWithWork)
-        return cast("T", tuple(self._agents[: query.limit]))
+        return cast("T", tuple(self._agents[query.skip : query.skip + query.limit]))
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,8 @@ _TURN = 3
 """Heartbeats that agents keep a host while others wait for one."""
 _MAX_PREEMPTED = 100
 """Agents that a heartbeat takes from shared hosts at most, because others of their kind wait and none is idle."""
+_SWEEP_LIMIT = 10_000
+"""Agents with work that a sweep looks at. The next one looks at those behind them, until there are no more."""
 _TAKEOVER_LIMIT = 1_000_000
 """Agents with work that a takeover looks at. Those of a dead host may have waited for less long than all others."""
 
@@ -83,6 +85,8 @@ class Directory:
         self._take_over_due = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._swept = self._closed = False
+        self._swept_agents = 0
+        """Of the agents with work, how many the last sweeps have looked at; the next one begins behind them."""
 
     async def start(self) -> None:
         """Learn the living hosts and look for work left behind, again and again.
@@ -207,7 +211,9 @@ class Directory:
 
     async def sweep(self) -> None:
         """Take over what nobody holds, take in hosts of which nobody heard, and keep the warm pool full."""
-        await self.wake(await self._store.read(AgentsWithWork()))
+        found = await self._store.read(AgentsWithWork(_SWEEP_LIMIT, self._swept_agents))
+        self._swept_agents = self._swept_agents + len(found) if len(found) == _SWEEP_LIMIT else 0
+        await self.wake(found)
         self._swept = True
         await self._discover_hosts()
         self._refill()

@@ -31,16 +31,8 @@ class HttpCallbackSender(CallbackSender):
 
     def __init__(self, seconds: float, tls: ssl.SSLContext | None = None) -> None:
         """`tls` replaces the default certificate authorities."""
-        self._seconds = seconds
-        limits = httpx.Limits(max_connections=64, max_keepalive_connections=0)
-        self._http = httpx.AsyncClient(
-            verify=tls or True,
-            follow_redirects=False,
-            trust_env=False,
-            limits=limits,
-            timeout=seconds,
-            headers={"user-agent": _USER_AGENT},
-        )
+        self._seconds, self._tls = seconds, tls or True
+        self._http: httpx.AsyncClient | None = None
 
     @override
     async def send(
@@ -58,7 +50,21 @@ class HttpCallbackSender(CallbackSender):
 
     @override
     async def close(self) -> None:
-        await self._http.aclose()
+        client, self._http = self._http, None
+        if client is not None:
+            await client.aclose()
+
+    def _client(self) -> httpx.AsyncClient:
+        if self._http is None:
+            self._http = httpx.AsyncClient(
+                verify=self._tls,
+                follow_redirects=False,
+                trust_env=False,
+                limits=httpx.Limits(max_connections=64, max_keepalive_connections=0),
+                timeout=self._seconds,
+                headers={"user-agent": _USER_AGENT},
+            )
+        return self._http
 
     async def _send(self, url: str, headers: Mapping[str, str], body: bytes, rules: CallbackRules) -> CallbackAnswered:
         problem = rules.problem(url)
@@ -73,14 +79,15 @@ class HttpCallbackSender(CallbackSender):
             refusal = rules.refusal(each)
             if refusal:
                 raise RefusedAddressError(f"{name} {refusal}")
-        request = self._http.build_request(
+        client = self._client()
+        request = client.build_request(
             "POST",
             parts.copy_with(host=addresses[0]),
             headers={**headers, "host": urlsplit(url).netloc},
             content=body,
             extensions={"sni_hostname": name},
         )
-        response = await self._http.send(request, stream=True)
+        response = await client.send(request, stream=True)
         await response.aclose()
         pause = response.headers.get("retry-after", "")
         retry_after = min(float(pause), _MAX_PAUSE) if pause.isascii() and pause.isdecimal() else None

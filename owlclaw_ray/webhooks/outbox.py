@@ -99,7 +99,7 @@ class CallbackSender(Protocol):
         ...
 
     async def close(self) -> None:
-        """Release connections."""
+        """Release connections. What is sent afterwards makes new ones."""
         ...
 
 
@@ -200,7 +200,7 @@ class CallbackDelivery:
         self._looking.start()
 
     async def stop(self) -> None:
-        """Stop. Attempts in progress count as lost, and are repeated."""
+        """Stop, until the next start. Attempts in progress count as lost, and are repeated."""
         await self._looking.stop()
         for task in self._sending:
             task.cancel()

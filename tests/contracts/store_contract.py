@@ -429,6 +429,14 @@ class ActivationContract:
 
         assert await store.read(AgentsWithWork(limit=5)) == [crowd[0], others[0], crowd[1], others[1], crowd[2]]
 
+    async def test_all_agents_with_work_are_seen_page_by_page(self, store: Store) -> None:
+        crowd = [AgentRef.parse(f"trader:{number}") for number in range(5)]
+        await store.apply([submission(f"run_{number}", agent) for number, agent in enumerate(crowd)])
+
+        pages = [await store.read(AgentsWithWork(limit=2, skip=skip)) for skip in (0, 2, 4, 6)]
+
+        assert pages == [crowd[:2], crowd[2:4], crowd[4:], []]
+
 
 class ClaimingActivationContract:
     """Owning an agent and taking its next run in one."""

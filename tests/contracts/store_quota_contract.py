@@ -576,6 +576,7 @@ class QuotaContract:
         await one(store, PutTenant(replace(made.tenant, quotas=Quotas(running_runs=3)), made.tenant))
         assert await used(store, RUNNING_RUNS) == 1
         found = await store.read(AgentsWithWork())
+        pages = [*await store.read(AgentsWithWork(3)), *await store.read(AgentsWithWork(3, 3))]
         await one(
             store,
             PutTenant(
@@ -583,6 +584,7 @@ class QuotaContract:
             ),
         )
 
+        assert pages == found
         assert {*found} == {clerk(0), clerk(1), clerk(2), stranger, AgentRef.parse("clerk:2", OTHER)}
         assert {*await store.read(AgentsWithWork())} == {clerk(0), stranger, AgentRef.parse("clerk:2", OTHER)}
 

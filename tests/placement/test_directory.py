@@ -13,6 +13,7 @@ from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.placement import directory as directory_module
 from owlclaw_ray.placement.directory import Directory
 from owlclaw_ray.placement.host import HostStatus
 from owlclaw_ray.placement.host_pool import HostGoneError
@@ -155,10 +156,12 @@ class Work:
 
     def __init__(self):
         self.agents = []
+        self.asked = asyncio.Event()
 
     async def read(self, query):
         assert isinstance(query, AgentsWithWork)
-        return self.agents[: query.limit]
+        self.asked.set()
+        return self.agents[query.skip : query.skip + query.limit]
 
 
 @asynccontextmanager
@@ -711,6 +714,22 @@ async def test_an_agent_that_is_woken_again_on_its_way_is_on_its_way_until_it_ha
 
         host.adopts.set()
         await seated(pool, agent)
+
+
+async def test_sweeps_come_to_agents_behind_more_than_one_looks_at_and_begin_again(monkeypatch):
+    monkeypatch.setattr(directory_module, "_SWEEP_LIMIT", 3)
+    pool, work = SteeredPool(), Work()
+    async with directory_over(pool, work=work, isolation=Isolation.SHARED, agents_per_actor=100) as directory:
+        await work.asked.wait()
+        work.agents = refs(8)
+
+        for seen in (3, 6, 8):
+            await directory.sweep()
+            await seated(pool, *work.agents[:seen])
+            assert sum(len(host.agents) for host in pool.hosts.values()) == seen
+        work.agents = refs(1, start=8)
+        await directory.sweep()
+        await seated(pool, *work.agents)
 
 
 async def test_a_host_whose_making_got_no_answer_is_used():

@@ -51,6 +51,19 @@ async def test_the_end_of_a_run_is_told_signed_to_the_address_of_its_trigger(ins
     assert await installation.tell(3600) == 0
 
 
+async def test_callbacks_are_sent_when_sending_starts_again_after_a_rest(installation, receiver):
+    await installation.trigger(callback_url=receiver.url)
+    await installation.tell()
+    await installation.runtime.callbacks.stop()
+    await installation.trigger(callback_url=receiver.url)
+
+    installation.runtime.callbacks.start()
+    await installation.tell()
+
+    assert len(receiver.received) == 2
+    assert {each["status"] for each in await installation.callbacks()} == {"delivered"}
+
+
 async def test_a_callback_waits_for_the_end_of_its_run(installation, receiver):
     await installation.runtime.directory.stop(0)
     await installation.http.post("/v1/agents/assistant/triggers", json={"callback_url": receiver.url})

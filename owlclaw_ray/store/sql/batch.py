@@ -88,6 +88,11 @@ _SUBJECTS = (
     webhooks,
 )
 """The modules that register their commands, see command_registry."""
+_BRIEF_WAIT, _BRIEFEST_WAIT = 20, 1
+"""For how many milliseconds a command waits for rows when its batch has waited before, or one before it: first, and after some that
+waited in vain."""
+_BRIEF_WAITS = 5
+"""Commands of a batch that may wait so, in vain."""
 _LATE = (CancelAnswer, ClaimAnswer, FinishAnswer, ActivateAnswer)
 
 
@@ -117,6 +122,11 @@ class Applier:
         """Apply all in a new transaction; one that cannot be applied fails them all."""
         self._begin()
         return self._apply(connection, commands)
+
+    def together_waiting_briefly(self, connection: Connection, commands: Sequence[Command]) -> list[Outcome]:
+        """Apply all in a new transaction, as `together`, which fails instead of waiting long for locks of others."""
+        self._dialect.limit_lock_waits(connection, _BRIEF_WAIT)
+        return self.together(connection, commands)
 
     def _begin(self) -> None:
         self._registered, self._grown, self._changed_schedules = set(), set(), set()
@@ -150,11 +160,20 @@ class Applier:
     def one_by_one(self, connection: Connection, commands: Sequence[Command]) -> list[Outcome]:
         """Apply each on its own in a new transaction; one that cannot be applied is undone: CommandFailed, or CommandBlocked.
 
-        The batch may have waited for locks before, so none is waited for long now.
+        The batch may have waited for locks before, so none is waited for long now: for each in vain only a moment, and for
+        many in vain less.
         """
         self._begin()
-        self._dialect.wait_briefly_for_locks(connection)
-        return [self._alone(connection, command) for command in commands]
+        self._dialect.limit_lock_waits(connection, _BRIEF_WAIT)
+        outcomes: list[Outcome] = []
+        blocked = 0
+        for command in commands:
+            outcomes.append(self._alone(connection, command))
+            if isinstance(outcomes[-1], CommandBlocked):
+                blocked += 1
+                if blocked == _BRIEF_WAITS:
+                    self._dialect.limit_lock_waits(connection, _BRIEFEST_WAIT)
+        return outcomes
 
     def serve_node(self, node_id: str, generation: int) -> None:
         """Claim agents only while the node holds its row as this generation."""

@@ -40,9 +40,6 @@ from owlclaw_ray.store.sql.schema import (
     runs_seq,
 )
 
-LOCK_MILLISECONDS_AGAIN = 20
-"""How long a command waits for rows when its batch has waited for some before."""
-
 
 class Dialect(Protocol):
     """One database's ways."""
@@ -74,8 +71,8 @@ class Dialect(Protocol):
         """Return those as a table: `place` in their order, from 0; `run_id`, `after`."""
         ...
 
-    def wait_briefly_for_locks(self, connection: Connection) -> None:
-        """Have statements of this transaction fail that would wait for locks of others for longer than a moment."""
+    def limit_lock_waits(self, connection: Connection, milliseconds: int) -> None:
+        """Have statements fail, from now on in this transaction, that would wait for locks of others for longer than that."""
         ...
 
     def insert(self, table: Table) -> Any:
@@ -136,7 +133,7 @@ class Sqlite:
         """As in Dialect: a JSON array."""
         return orjson.dumps(list(values)).decode()
 
-    def wait_briefly_for_locks(self, connection: Connection) -> None:
+    def limit_lock_waits(self, connection: Connection, milliseconds: int) -> None:
         """As in Dialect: nobody else writes."""
 
     def among(self, column: ColumnElement[str], parameter: str) -> ColumnElement[bool]:
@@ -237,9 +234,9 @@ class Postgresql:
         """As in Dialect: an array."""
         return list(values)
 
-    def wait_briefly_for_locks(self, connection: Connection) -> None:
-        """As in Dialect: for the rest of the transaction."""
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {LOCK_MILLISECONDS_AGAIN}")
+    def limit_lock_waits(self, connection: Connection, milliseconds: int) -> None:
+        """As in Dialect."""
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {milliseconds}")
 
     def among(self, column: ColumnElement[str], parameter: str) -> ColumnElement[bool]:
         """As in Dialect."""

@@ -48,7 +48,7 @@ async def open_store(
     would exclude, an unsupported URL) and StoreUnavailableError for what may pass (a server that does not answer). Whether such a
     cluster runs is seen within EXPIRE_SECONDS of the clock, which is the system's by default.
     """
-    location = locate(url)
+    clock, location = clock or SystemClock(), locate(url)
     if location.path is not None:
         if must_exist and not location.path.exists():
             raise StoreUnavailableError(f"store {location.shown}: {GONE}")
@@ -57,14 +57,14 @@ async def open_store(
     else:
         database = PostgresqlDatabase(location.url)
     try:
-        restored = await _migrate(database, clock or SystemClock())
+        restored = await _migrate(database, clock)
     except (*FAILURES, NewerSchemaError, OldSchemaError, OlderClusterError) as error:
         await database.close()
         raise _opening_error(location, error) from error
     except BaseException:
         await database.close()
         raise
-    return SqlStore(database, writer, redactors, tuple(restored), cluster)
+    return SqlStore(database, writer, redactors, tuple(restored), cluster, clock=clock)
 
 
 async def _migrate(database: Database, clock: Clock) -> list[str]:

@@ -3,6 +3,9 @@
 Locks are taken in one order everywhere, which is what excludes deadlocks: the lease, nodes by id, tenants, new agents, agents by key,
 Idempotency-Keys, new accounts of budgets, accounts by name, callbacks by id, new memories, memories by agent, new attempts by id.
 Deliveries are locked with the Idempotency-Keys.
+
+Who may claim agents is read once the agents are locked, where the batch does not lock it: from then on nobody else takes them, and
+whoever took them while the batch waited for them has committed the lease, or the state of the node, by which that was decided.
 """
 
 from __future__ import annotations
@@ -231,18 +234,13 @@ class Loader:
     def load(self, connection: Connection, needs: RowNeeds) -> WorkingSet:
         """Lock and return what these needs name."""
         store = WorkingSet(cluster=self._cluster, node_id=self._node_id, generation=self._generation)
-        if needs.changes_lease or (self._cluster and needs.claims_agents):
-            if needs.changes_lease:
-                connection.execute(self._new_lease)
-            lease = connection.execute(self._locked_lease if needs.changes_lease else self._lease).one_or_none()
-            store.lease = ClusterLease() if lease is None else ClusterLease(*lease)
         rows = partial(self._rows, connection)
+        if needs.changes_lease:
+            connection.execute(self._new_lease)
+            store.lease = ClusterLease(*connection.execute(self._locked_lease).one())
         if needs.joins:
             store.oldest_schema = connection.execute(self._oldest_schema).scalar_one_or_none() or ""
-        nodes = [*rows(self._locked_nodes, needs.nodes)]
-        if needs.claims_agents and self._node_id and self._node_id not in needs.nodes:
-            nodes += rows(self._nodes, {self._node_id})
-        store.nodes = {each.node_id: each for each in map(NODES.fact, nodes)}
+        store.nodes = {each.node_id: each for each in map(NODES.fact, rows(self._locked_nodes, needs.nodes))}
         concerned = self._agents_concerned(connection, needs)
         counted = {agent_of(key).tenant for key in needs.counts} - {DEFAULT_TENANT}
         self._dialect.lock_tenants(connection, counted - needs.tenants - needs.locked, needs.tenants - needs.locked)
@@ -253,6 +251,8 @@ class Loader:
             key_id: KeyQuota(key_id, starts) for key_id, starts in rows(self._key_quotas, needs.counting_keys)
         }
         self._lock_agents(connection, needs, store, concerned)
+        if needs.claims_agents:
+            self._read_claimant(connection, needs, store)
         self._load_schedules(connection, needs, store)
         self._take_runs(store, rows(self._runs, needs.runs))
         self._load_queues(connection, needs, store)
@@ -335,6 +335,15 @@ class Loader:
             store.new_agents = {key for key in made if _counts_agents(store, key)}
         found = self._rows(connection, self._agents, needs.agents | concerned)
         store.agents = {row[0]: AgentRow(*row) for row in found}
+
+    def _read_claimant(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
+        """Read who holds the lease, and the own node's row, where the batch has not locked them."""
+        if self._cluster and not needs.changes_lease:
+            lease = connection.execute(self._lease).one_or_none()
+            store.lease = ClusterLease() if lease is None else ClusterLease(*lease)
+        if self._node_id and self._node_id not in needs.nodes:
+            own = map(NODES.fact, self._rows(connection, self._nodes, {self._node_id}))
+            store.nodes.update((each.node_id, each) for each in own)
 
     def _load_schedules(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
         """Load schedules, and note the runs of those that are followed."""

@@ -388,7 +388,6 @@ def _read_agents_with_work(connection: Connection, query: AgentsWithWork) -> Seq
         .group_by(runs.c.agent)  # by its index of active runs, which the tenant has no part in
         .having(waits == 0, tenant.not_in(_suspended))
         .order_by(turn, since)
-        .limit(query.limit)
     )
     free = free_places(connection)
     if free:
@@ -403,12 +402,11 @@ def _read_agents_with_work(connection: Connection, query: AgentsWithWork) -> Seq
                 place.label("place"),
             )
             .order_by(None)
-            .limit(None)
             .subquery("each")
         )
         may_begin = (each.c.executed == 1) | (each.c.place <= case(free, value=each.c.tenant, else_=each.c.place))
-        found = select(each.c.agent).where(may_begin).order_by(each.c.turn, each.c.since).limit(query.limit)
-    return [agent_of(key) for key in connection.execute(found).scalars()]
+        found = select(each.c.agent).where(may_begin).order_by(each.c.turn, each.c.since)
+    return [agent_of(key) for key in connection.execute(found.limit(query.limit).offset(query.skip)).scalars()]
 
 
 @reads(AgentsByKeyPrefix)

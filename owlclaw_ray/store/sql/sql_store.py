@@ -10,6 +10,8 @@ from typing_extensions import override
 
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId, ScheduleId
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.ledger.redaction import Redactor, TenantRedactors
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import Command, Outcome
@@ -35,6 +37,8 @@ _ANSWERED_IN = (access, artifacts, memories, queries, row_security, run_ends, ru
 _RACES = 5
 _WRITABLE_SECONDS = 1.0
 """For how long after a commit the store counts as one that can be written."""
+_LOCKED_SECONDS = 5.0
+"""For how long batches wait only briefly for locks after one has waited in vain: by then the server has ended a session that is gone."""
 Heard: TypeAlias = Callable[[Iterable[RunId], Iterable[ScheduleId]], None]
 _T = TypeVar("_T")
 
@@ -49,23 +53,25 @@ class SqlStore(Store):
         redactors: TenantRedactors | None = None,
         restored_guards: tuple[str, ...] = (),
         cluster: str = "",
+        *,
+        clock: Clock | None = None,
     ) -> None:
         self.restored_guards = restored_guards
         """What the database had lost of the ledger's guards when it was opened."""
-        self._database = database
+        self._database, self._clock = database, clock or SystemClock()
         self._applier = Applier(
             database.dialect, database.engine_dialect, writer, redactors or TenantRedactors(Redactor), cluster
         )
         self._heard: Heard | None = None
         self._turn, self._probing = asyncio.Lock(), asyncio.Lock()
-        self._writable_until = 0.0
+        self._writable_until = self._locked_until = 0.0
 
     @override
     async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
         """Commit them in one transaction, whose number of statements does not grow with the commands.
 
         A command that cannot be applied has the outcome CommandFailed, one whose rows another transaction keeps locked
-        CommandBlocked, and the others stand.
+        CommandBlocked, and the others stand. For such rows a batch waits at length once; for a few seconds after that, all wait briefly.
         """
         if not commands:
             return ()
@@ -88,13 +94,16 @@ class SqlStore(Store):
         self._applier.serve_node(node_id, generation)
 
     async def _apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
-        apply, races = self._applier.together, 0
+        locked = self._clock.monotonic() < self._locked_until
+        apply, races = self._applier.together_waiting_briefly if locked else self._applier.together, 0
         while True:
             try:
                 return await self._database.write(apply, commands)
             except Exception as error:
                 failure = failure_of(error)
                 if failure in (FailureAction.COMMAND, FailureAction.LOCKED) and apply != self._applier.one_by_one:
+                    if failure is FailureAction.LOCKED and not locked:
+                        self._locked_until = self._clock.monotonic() + _LOCKED_SECONDS
                     apply = self._applier.one_by_one
                     continue
                 if failure is FailureAction.LOST_RACE and races < _RACES:
@@ -107,7 +116,7 @@ class SqlStore(Store):
     async def check_writable(self) -> None:
         """Find out by a commit of its own where there was no other."""
         async with self._probing:
-            if asyncio.get_running_loop().time() < self._writable_until:
+            if self._clock.monotonic() < self._writable_until:
                 return
             try:
                 await self._database.write(self._applier.probe)
@@ -116,7 +125,7 @@ class SqlStore(Store):
             self._note_commit()
 
     def _note_commit(self) -> None:
-        self._writable_until = asyncio.get_running_loop().time() + _WRITABLE_SECONDS
+        self._writable_until = self._clock.monotonic() + _WRITABLE_SECONDS
 
     @override
     async def read(self, query: Query[_T]) -> _T:
