@@ -24,10 +24,10 @@ _TRANSFER_SECONDS = 5.0
 
 
 class _MemoryMethods:
-    """Stands for a LanceMemory: has each of its methods, which returns its name and the arguments that it is to get."""
+    """Stands for a LanceMemory: has each of its methods, which returns its name and the arguments that it is to get behind the agent."""
 
     def __getattr__(self, method: str) -> Callable[..., tuple[str, tuple[object, ...]]]:
-        return lambda *arguments: (method, arguments)
+        return lambda _, *arguments: (method, arguments)
 
 
 class MemoryLink:
@@ -39,21 +39,23 @@ class MemoryLink:
 
     async def remember(self, agent: AgentRef, memory: Memory) -> Memory:
         """See IndexedMemory.remember."""
-        return await self._ask(lambda worker: worker.remember(agent, memory), self._seconds)
+        return await self._ask(agent, lambda worker: worker.remember(agent, memory), self._seconds)
 
     async def recall(self, agent: AgentRef, query: str, limit: int, tags: Sequence[str], timezone: str) -> Recall:
         """See IndexedMemory.recall."""
-        return await self._ask(lambda worker: worker.recall(agent, query, limit, tuple(tags), timezone), self._seconds)
+        return await self._ask(
+            agent, lambda worker: worker.recall(agent, query, limit, tuple(tags), timezone), self._seconds
+        )
 
     async def reindex(self, agent: AgentRef) -> int:
         """See IndexedMemory.reindex."""
-        return await self._ask(lambda worker: worker.reindex(agent), REINDEX_SECONDS)
+        return await self._ask(agent, lambda worker: worker.reindex(agent), REINDEX_SECONDS)
 
     async def refresh(self, agent: AgentRef) -> None:
         """See IndexedMemory.refresh."""
-        await self._ask(lambda worker: worker.refresh(agent), self._seconds)
+        await self._ask(agent, lambda worker: worker.refresh(agent), self._seconds)
 
-    async def _ask(self, question: Callable[[LanceMemory], R], seconds: float) -> R:
+    async def _ask(self, agent: AgentRef, question: Callable[[LanceMemory], R], seconds: float) -> R:
         """Return the answer of a worker to the one method that `question` calls; the worker is ended if it takes longer.
 
         The root is waited for a little longer than that.
@@ -62,6 +64,6 @@ class MemoryLink:
         limit = seconds + self._transfer_seconds
         try:
             async with asyncio.timeout(limit):
-                return cast("R", await self._root.call.use_memory(method, arguments, seconds))
+                return cast("R", await self._root.call.use_memory(agent, method, arguments, seconds))
         except TimeoutError:
             raise RuntimeUnavailableError(f"{method} of a memory: no answer within {limit:g} s") from None

@@ -26,6 +26,7 @@ from actors.agent import AgentActor
 from actors.directory import DirectoryActor
 from actors.exporter import ExporterActor
 from actors.keeper import KeeperActor
+from actors.keeper_client import KeeperClient
 from actors.liveness import LivenessMonitor
 from actors.logs import configure
 from actors.mcp_pool import McpPoolActor
@@ -58,7 +59,9 @@ from actors.scheduler import SchedulerActor
 from actors.secrets import shed
 from actors.shared_parts import LOOK_SECONDS, SharedParts
 from actors.slot_link import SlotDesk, socket_path
-from actors.tool_task import call_memory, offered_slots, warm_workers
+from actors.tool_task import MemoryCalls, offered_slots, warm_workers
+from owlclaw_ray.access.tenant_terms import TenantTerms
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.node import NodeLoad, NodeReport
 from owlclaw_ray.domain.tool import ToolDefinition
 from owlclaw_ray.errors import RuntimeUnavailableError
@@ -100,6 +103,8 @@ class RootActor(RemoteActor):
         self._slots = offered_slots(own_resources(), plan.slots)
         """Of this node, which may be larger or smaller than the one where the plan was made."""
         self._desk = SlotDesk(self._slots, self._clock)
+        weight = TenantTerms(KeeperClient(plan.namespace), self._clock).weight
+        self._memory = MemoryCalls(plan.worker, self._desk.own(weight), self._clock)
         self._lending = asyncio.create_task(self._desk.listen(socket_path(plan.namespace)))
         self._births = asyncio.Semaphore(os.cpu_count() or 1)
         """A birth is seconds of processor time: more of them at once than cores would only make the first host come later."""
@@ -182,9 +187,9 @@ class RootActor(RemoteActor):
         finally:
             kill(actor)
 
-    async def use_memory(self, method: str, arguments: Sequence[object], seconds: float) -> object:
-        """Return what a method of LanceMemory returns, in one of the tool workers that the node's agents share."""
-        return await call_memory(self._plan.worker, method, arguments, seconds)
+    async def use_memory(self, agent: AgentRef, method: str, arguments: Sequence[object], seconds: float) -> object:
+        """See MemoryCalls.call; in one of the tool workers that the node's agents share."""
+        return await self._memory.call(agent, method, arguments, seconds)
 
     async def warm_tools(self) -> None:
         """Return when tool workers have imported what calls need, as many as are kept when nothing comes."""

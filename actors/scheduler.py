@@ -220,13 +220,14 @@ def _callbacks(
     except ConfigurationError as error:
         logger.error("node %s sends no callbacks, they wait: %s", socket.gethostname(), error)  # noqa: TRY400 - a sentence
         return None
+    weight = TenantTerms(store, clock).weight
     return CallbackDelivery(
         replace(options, secrets=secrets),
         store=store,
-        sender=HttpCallbackSender(options.seconds),
+        sender=HttpCallbackSender(options.seconds, clock, weight=weight),
         clock=clock,
         ids=RandomIds(),
         rules=TenantCallbackRules(plan.defaults.callbacks or CallbackRules(), store),
-        weight=TenantTerms(store, clock).weight,
+        weight=weight,
         jitter=random.random,
     )

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from actors.plan import ToolSlots
 from actors.remote import here
-from actors.tool_task import SLOT_POOLS, slot_pools
+from actors.tool_task import SLOT_POOLS, Slots, slot_pools
 from owlclaw_ray.domain.tool import ToolClass
 from owlclaw_ray.kernel.borrowed_places import BorrowedPlaces
 from owlclaw_ray.kernel.clock import Clock, Timer
@@ -229,7 +229,8 @@ class SlotDesk:
     """The root's end."""
 
     def __init__(self, slots: ToolSlots, clock: Clock) -> None:
-        self._lender, self._clock = PlaceLender(slot_pools(slots)), clock
+        self._pools, self._clock = slot_pools(slots), clock
+        self._lender = PlaceLender(self._pools)
 
     def held(self, kind: ToolClass) -> int:
         """Return how many slots of that class are lent."""
@@ -242,6 +243,13 @@ class SlotDesk:
     def host(self) -> LineEnd:
         """Return the end of a new connection with a host."""
         return _ToHost(self._lender, self._clock)
+
+    def own(self, weight: Weights) -> Slots:
+        """Return the slots that the root's own process has: lent as to a host, without a connection."""
+        places = BorrowedPlaces(self._pools, weight)
+        borrower = Borrower(places.told)
+        places.use(lambda requests: self._lender.take(borrower, requests))
+        return lambda kind, owner: places.place(SLOT_POOLS[kind], owner)
 
     async def listen(self, path: Path) -> None:
         """Have hosts connect there. Those that cannot use Ray's order."""

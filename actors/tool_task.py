@@ -8,18 +8,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import ray
+from ray import ObjectRef
 from ray.exceptions import RayError, RayTaskError
 
 from actors.attempt_markers import AttemptId, AttemptMarkers, FiledAttempts, RevokesAttempts
 from actors.environment import IDLE_WORKER_SECONDS
 from actors.plan import ToolSlots, WorkerPlan
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolError, ToolResult
 from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
@@ -27,6 +29,7 @@ from owlclaw_ray.ids import IdSource, RandomIds
 from owlclaw_ray.kernel.batcher import MESSAGE, Batcher, Bound
 from owlclaw_ray.kernel.borrowed_places import BorrowedPlaces
 from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.kernel.fair_order import equal_weights
 from owlclaw_ray.kernel.packing import pack, unpack
 from owlclaw_ray.kernel.place_lender import PlaceOwner, PoolName, PoolSize
@@ -92,25 +95,6 @@ def warm_worker(plan: WorkerPlan, hold: float) -> None:
 
 _RUN = {kind: run_tools.options(resources={slot: 1}) for kind, slot in _SLOTS.items()}
 _USE_MEMORY = use_memory.options(resources={_SLOTS[ToolClass.MEMORY]: 1})
-
-
-async def call_memory(plan: WorkerPlan, method: str, arguments: Sequence[object], seconds: float) -> object:
-    """Return what a method of LanceMemory returns, and raise what it raises, in a tool worker.
-
-    Raises RuntimeUnavailableError if the worker dies, or has not answered after so many seconds, and is then killed: the call
-    may or may not have happened.
-    """
-    reference = _USE_MEMORY.remote(pack((plan, method, arguments)))
-    try:
-        async with asyncio.timeout(seconds):
-            return unpack(await reference)
-    except RayTaskError as error:
-        raise error.cause from None
-    except TimeoutError:
-        ray.cancel(reference, force=True)
-        raise RuntimeUnavailableError(f"{method} of a memory: no answer within {seconds:g} s") from None
-    except RayError as error:
-        raise RuntimeUnavailableError(f"{method}: {type(error).__name__}") from error
 
 
 def slot_resources(slots: ToolSlots) -> dict[str, float]:
@@ -181,21 +165,24 @@ class RayTasks:
 
     async def run(self, tool_class: ToolClass, packed_calls: bytes) -> bytes:
         """See ToolTasks.run."""
-        reference = _RUN[tool_class].remote(packed_calls)
-        try:
-            outcomes: bytes = await reference
-        except asyncio.CancelledError:
-            ray.cancel(reference, force=True)
-            raise
-        except RayTaskError:
-            raise
-        except RayError as error:
-            raise WorkerDiedError(type(error).__name__) from error
-        return outcomes
+        return await _outcome(_RUN[tool_class].remote(packed_calls))
 
     def warm(self, plan: WorkerPlan) -> None:
         """See ToolTasks.warm."""
         warm_worker.remote(plan, 0.0)
+
+
+async def _outcome(task: ObjectRef[bytes]) -> bytes:
+    """Return what a task returns; cancelling the wait kills it. Raises WorkerDiedError, or RayTaskError for what it raises."""
+    try:
+        return await task
+    except asyncio.CancelledError:
+        ray.cancel(task, force=True)
+        raise
+    except RayTaskError:
+        raise
+    except RayError as error:
+        raise WorkerDiedError(type(error).__name__) from error
 
 
 class SpareWorker:
@@ -234,6 +221,39 @@ def _own_slots(numbers: ToolSlots) -> Slots:
     places = BorrowedPlaces(slot_pools(numbers), equal_weights)
     places.use_own()
     return lambda kind, owner: places.place(SLOT_POOLS[kind], owner)
+
+
+class MemoryCalls:
+    """Calls of LanceMemory in tool workers, of callers who are in no run.
+
+    Each waits for one of `slots`, as calls of tools do: tenants get them by weight and their agents in turns.
+    """
+
+    def __init__(
+        self,
+        plan: WorkerPlan,
+        slots: Slots,
+        clock: Clock,
+        task: Callable[[bytes], Awaitable[bytes]] = lambda packed_call: _outcome(_USE_MEMORY.remote(packed_call)),
+    ) -> None:
+        """`task` carries a call, as `use_memory` takes it."""
+        self._plan, self._slots, self._clock, self._task = plan, slots, clock, task
+
+    async def call(self, agent: AgentRef, method: str, arguments: Sequence[object], seconds: float) -> object:
+        """Return what a method of LanceMemory returns about the agent, and raise what it raises.
+
+        Raises RuntimeUnavailableError if the worker dies, or has not answered after so many seconds, the wait for a slot
+        included, and is then killed: the call may or may not have happened.
+        """
+        try:
+            async with deadline(self._clock, seconds), self._slots(ToolClass.MEMORY, (agent.tenant, agent.agent_id)):
+                return unpack(await self._task(pack((self._plan, method, (agent, *arguments)))))
+        except RayTaskError as error:
+            raise error.cause from None
+        except TimeoutError:
+            raise RuntimeUnavailableError(f"{method} of a memory: no answer within {seconds:g} s") from None
+        except WorkerDiedError as error:
+            raise RuntimeUnavailableError(f"{method}: {error}") from error
 
 
 class TaskToolRunner:

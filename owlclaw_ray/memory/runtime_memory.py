@@ -23,11 +23,18 @@ from owlclaw_ray.errors import (
 )
 from owlclaw_ray.ids import IdSource, MemoryId, RecordId, RunId, derived_id
 from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.fair_order import Weights, equal_weights
+from owlclaw_ray.kernel.fair_threads import FairThreads
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.store.api import CommandStore
 from owlclaw_ray.store.commands import AppendLedger, LedgerAppended
 
 _T = TypeVar("_T")
+_THREADS = 8
+"""How many agents' files are read or written at once."""
+_PATIENCE = 10.0
+"""How long a call waits for its turn, in seconds."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -119,6 +126,9 @@ class AgentMemories:
     what is changed or gone leaves the index soon after. Every change is in the ledger before it is made, with `by`, the caller
     who asked for it: StoreUnavailableError if that cannot be, and nothing was changed.
 
+    Files are used in threads, which tenants get by weight and their agents in turns; who waits for ten seconds is told
+    MemoryUnavailableError, and nothing was done.
+
     `require_known` raises UnknownAgentError; `behind` does what no caller waits for; `timezone_of` returns an agent's IANA zone.
     """
 
@@ -133,7 +143,9 @@ class AgentMemories:
         behind: Callable[[Coroutine[Any, Any, None]], None],
         clock: Clock,
         ids: IdSource,
+        weight: Weights = equal_weights,
     ) -> None:
+        self._threads = FairThreads("owlclaw-memories", _THREADS, 1, clock, weight)
         self._files, self._indexed, self._ledger = files, indexed, ledger
         self._require_known, self._timezone_of, self._behind = require_known, timezone_of, behind
         self._clock, self._ids = clock, ids
@@ -283,9 +295,12 @@ class AgentMemories:
             logger.warning("the index of %s follows at the next recall: %s", agent, error)
 
     async def _use(self, agent: AgentRef, work: Callable[[], _T]) -> _T:
-        """Do it in a thread: they may be large, and another process may have them locked."""
+        """Do it in a thread: they may be large, and another process may have them locked. One agent's calls are done one at a time."""
         await self._require_known(agent)
         try:
-            return await asyncio.to_thread(work)
+            return await self._threads.run((agent.tenant, agent.agent_id), work, _PATIENCE)
+        except TimeoutError as error:
+            message = f"the memory files of {agent} were used by other calls for {_PATIENCE:g} s"
+            raise MemoryUnavailableError(message) from error
         except OSError as error:
             raise MemoryUnavailableError(f"the memory files of {agent} cannot be used: {error}") from error

@@ -12,6 +12,7 @@ from owlclaw_ray.access.authentication import Authenticator
 from owlclaw_ray.access.keys import AccessKeys
 from owlclaw_ray.access.sessions import Sessions
 from owlclaw_ray.access.sign_in import SignIns
+from owlclaw_ray.access.tenant_terms import TenantTerms
 from owlclaw_ray.access.tenants import NOTHING, Tenants
 from owlclaw_ray.access.tokens import IssuerTokens
 from owlclaw_ray.definitions.api import NamedDefinitions
@@ -232,6 +233,7 @@ class Runtime:
             behind=self._behind,
             clock=clock,
             ids=ids,
+            weight=TenantTerms(store, clock).weight,
         )
         self.inbox = WebhookInbox(
             sources, store=store, submissions=self._submissions, clock=clock, ids=ids, secret=secret

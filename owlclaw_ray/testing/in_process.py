@@ -715,7 +715,7 @@ async def in_process_runtime(
         runtime.callbacks = CallbackDelivery(
             callbacks,
             store=GroupedStore(store, commits),
-            sender=HttpCallbackSender(callbacks.seconds),
+            sender=HttpCallbackSender(callbacks.seconds, SystemClock()),
             clock=clock,
             ids=ids,
             rules=TenantCallbackRules(defaults.callbacks or CallbackRules(), store),

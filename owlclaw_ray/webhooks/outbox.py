@@ -59,7 +59,7 @@ class CallbackOptions:
     """Of the runtime. What is derived from each of them for a tenant signs the tenant's callbacks, as Standard Webhooks defines."""
     retry: RetryPolicy
     seconds: float = 10.0
-    """Timeout of one attempt, less than LOST_AFTER."""
+    """Timeout of one attempt once the receiver's name is resolved; with the time for that less than LOST_AFTER."""
 
 
 class CallbackCounts(Struct, frozen=True):
@@ -90,9 +90,9 @@ class CallbackSender(Protocol):
     """Sends one webhook."""
 
     async def send(
-        self, url: str, headers: Mapping[str, str], body: bytes, rules: CallbackRules
+        self, tenant: TenantId, url: str, headers: Mapping[str, str], body: bytes, rules: CallbackRules
     ) -> CallbackAnswered | CallbackUnanswered:
-        """Post the body within a bounded time, follow no redirect, and read only the status of the answer.
+        """Post the tenant's body within a bounded time, follow no redirect, and read only the status of the answer.
 
         Nothing is sent to an address that the rules forbid. Raises nothing unless it is cancelled.
         """
@@ -277,11 +277,11 @@ class CallbackDelivery:
             run = await self._store.read(RunById(callback.agent.tenant, callback.run_id))
             answer: CallbackAnswered | CallbackUnanswered = CallbackUnanswered("the run is not in the store any more")
             if run is not None:
-                body = callback_body(run)
-                secrets = tenant_secrets(self._options.secrets, callback.agent.tenant)
+                body, tenant = callback_body(run), callback.agent.tenant
+                secrets = tenant_secrets(self._options.secrets, tenant)
                 headers = signed_headers(callback, body, int(self._clock.now().timestamp()), secrets)
-                rules = await self._rules.of(callback.agent.tenant)
-                answer = await self._sender.send(callback.url, {**headers, HEADER: str(span_of_run(run))}, body, rules)
+                headers[HEADER] = str(span_of_run(run))
+                answer = await self._sender.send(tenant, callback.url, headers, body, await self._rules.of(tenant))
             after = self._after(callback, answer)
             await self._durable.apply(ChangeCallback(after))
             match after.status:

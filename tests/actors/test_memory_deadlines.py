@@ -8,13 +8,16 @@ import fcntl
 import pytest
 
 from actors.memory_link import MemoryLink
-from actors.plan import WorkerPlan
+from actors.plan import ToolSlots, WorkerPlan
 from actors.remote import ROOT, full_name, kill, make
 from actors.remote_actor import RemoteActor
-from actors.tool_task import call_memory
+from actors.slot_link import SlotDesk
+from actors.tool_task import MemoryCalls
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import Memory
 from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.kernel.fair_order import equal_weights
+from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.testing.clock import ManualClock
 
 pytestmark = pytest.mark.ray
@@ -30,7 +33,8 @@ class StuckRoot(RemoteActor):
 
 
 async def test_a_worker_that_hangs_is_ended_and_the_next_one_answers(trial, tmp_path):
-    plan = WorkerPlan("", "", str(tmp_path), "none", "memory-trial")
+    plan, clock = WorkerPlan("", "", str(tmp_path), "none", "memory-trial"), SystemClock()
+    worker = MemoryCalls(plan, SlotDesk(ToolSlots(1, memory=4), clock).own(equal_weights), clock)
     memory = Memory("mem_1", "The pump fails at nine.", (), ManualClock().now())
     lock = tmp_path / "agents" / WATCH.folder / ".lock"
     lock.parent.mkdir(parents=True)
@@ -38,10 +42,10 @@ async def test_a_worker_that_hangs_is_ended_and_the_next_one_answers(trial, tmp_
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(RuntimeUnavailableError, match="remember of a memory: no answer within 2 s"):
-            await call_memory(plan, "remember", (WATCH, memory), 2.0)
-        assert await call_memory(plan, "recall", (WATCH, "pump", 5), 60.0)
+            await worker.call(WATCH, "remember", (memory,), 2.0)
+        assert await worker.call(WATCH, "recall", ("pump", 5), 60.0)
 
-    assert await call_memory(plan, "remember", (WATCH, memory), 60.0) == memory
+    assert await worker.call(WATCH, "remember", (memory,), 60.0) == memory
 
 
 async def test_a_root_that_hangs_is_not_waited_for_without_end(trial):

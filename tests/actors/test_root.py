@@ -10,6 +10,9 @@ from msgspec.structs import replace
 from actors.plan import ToolSlots
 from actors.root import RootActor
 from owlclaw_ray.configuration.own_variables import STORE_URL_VARIABLE, TOKEN_VARIABLE
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.tool import ToolClass
+from owlclaw_ray.kernel.packing import pack
 from owlclaw_ray.placement.lease import GIVE_UP_SECONDS, SupersededError
 from owlclaw_ray.placement.node_fence import NodeCutError
 from owlclaw_ray.settings import load_settings
@@ -66,6 +69,28 @@ async def test_a_host_shares_out_the_slots_that_its_own_node_offers(told, tmp_pa
     _, of_hosts, _ = told["AgentActor"]
     assert of_hosts.slots == ToolSlots(alone=64, quick=32, memory=2, state=2)
     assert told["KeeperActor"][0] == plan
+
+
+async def test_a_question_to_a_memory_waits_for_a_slot_of_the_node_as_calls_of_tools_do(told, monkeypatch, tmp_path):
+    class Task:
+        ends: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        def remote(self, _):
+            return self.ends
+
+    monkeypatch.setattr("actors.tool_task._USE_MEMORY", Task())
+    monkeypatch.setattr("actors.root.SystemClock", ManualClock)
+    root = RootActor(replace(plan_in(tmp_path), slots=ToolSlots(alone=4, memory=4)), ())
+    agent = AgentRef.parse("watch")
+
+    asked = [asyncio.create_task(root.use_memory(agent, "recall", ("pump", 5), 30.0)) for _ in range(3)]
+    await root._clock.settle()
+    held, waiting = root._desk.held(ToolClass.MEMORY), root._desk.waiting(ToolClass.MEMORY)
+    Task.ends.set_result(pack("found"))
+
+    assert (held, waiting) == (2, 1)  # one agent has half of the slots
+    assert await asyncio.gather(*asked) == ["found"] * 3
+    await root.retire()
 
 
 def test_a_plan_says_where_a_database_is(tmp_path):

@@ -1,4 +1,4 @@
-"""What one tenant's flood is to another at the three doors, in virtual time: places on hosts, model calls, tool slots."""
+"""What one tenant's flood is to another at each door, in virtual time: places on hosts, model calls, tool slots, memories."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from actors.plan import ToolSlots, WorkerPlan
-from actors.tool_task import TaskToolRunner
+from actors.tool_task import MemoryCalls, TaskToolRunner
 from owlclaw_ray.domain.agent import AgentRef, Isolation
 from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.domain.placement import Placement
-from owlclaw_ray.domain.tool import Effect, ToolResult
+from owlclaw_ray.domain.tool import Effect, ToolClass, ToolResult
 from owlclaw_ray.domain.tool_call import ToolOutcome
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import AgentId, TenantId, ToolCallId
@@ -73,6 +73,12 @@ class RayQueue:
             await self._clock.sleep(self.seconds[invocations[0].call_id])
         return pack([ToolOutcome(ToolResult(each.call_id, "done"), 1) for each in invocations])
 
+    async def use_memory(self, packed_call):
+        _, _, (_, seconds) = unpack(packed_call)
+        async with self._slots:
+            await self._clock.sleep(seconds)
+        return pack(None)
+
     def warm(self, plan):
         pass
 
@@ -128,6 +134,40 @@ class ToolCallsOverBreakingLines(ToolCallsOfManyHosts):
     def __init__(self, clock, weight, folder):
         super().__init__(clock, weight, folder)
         self._node.breaks = 0.005
+
+
+class MemoryCallsOfAgentsAndRequests:
+    """Calls of agents' memories: half of them by tools, on a host, and half of them by requests, at the root."""
+
+    def __init__(self, clock, weight, folder):
+        self._clock, self._numbers, self._tasks = clock, count(), RayQueue(clock)
+        slots, self._plan = ToolSlots(1, memory=PLACES), WorkerPlan("", "", str(folder), "none", "trial")
+        self._node = SlotNode(clock, slots, weight)
+        self._requests = MemoryCalls(self._plan, self._node.desk.own(weight), clock, self._tasks.use_memory)
+        self._runner = None
+
+    async def use(self, agent, seconds):
+        number = next(self._numbers)
+        if number % 2:
+            await self._requests.call(agent, "recall", (seconds,), 1e6)
+            return
+        if self._runner is None:
+            link = await self._node.host("host")
+            self._runner = TaskToolRunner(
+                self._plan,
+                self._clock,
+                ToolSlots(1, memory=PLACES),
+                slots=link.place,
+                tasks=self._tasks,
+                ids=SequentialIds(),
+            )
+        call_id = ToolCallId(f"call-{number}")
+        self._tasks.seconds[call_id] = seconds
+        recall = replace(call(Effect.PURE, ToolClass.MEMORY), call_id=call_id, agent=agent, timeout=1e6)
+        await self._runner.run(recall)
+
+    async def stop(self):
+        await self._node.close()
 
 
 class BusyHost(SteeredHost):
@@ -190,7 +230,7 @@ class Places:
         await self._directory.stop(0)
 
 
-DOORS = [Places, ModelCalls, ToolCallsOfManyHosts, ToolCallsOfSharedHosts]
+DOORS = [Places, ModelCalls, ToolCallsOfManyHosts, ToolCallsOfSharedHosts, MemoryCallsOfAgentsAndRequests]
 
 
 class Street:

@@ -80,8 +80,8 @@ class SlowReceivers:
     def __init__(self, clock, seconds):
         self._clock, self._seconds, self.asked = clock, seconds, {}
 
-    async def send(self, url, headers, body, rules):
-        self.asked.setdefault(url.split("/")[3], []).append(self._clock.monotonic())
+    async def send(self, tenant, url, headers, body, rules):
+        self.asked.setdefault(tenant, []).append(self._clock.monotonic())
         await self._clock.sleep(self._seconds())
         return CallbackUnanswered("no answer")
 

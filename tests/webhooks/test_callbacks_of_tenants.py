@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
+import socket
 
 import orjson
 import pytest
@@ -157,10 +158,8 @@ async def test_a_network_of_one_tenant_is_reached_by_no_other(install, receiver,
         tenants = await Tenants(installed).make(acme=LOOPBACK)
         for tenant, status in ((ACME, 202), (BETA, 422), (DEFAULT_TENANT, 422)):
             assert (await tenants.trigger(tenant, receiver.url)).status_code == status
-        real = asyncio.get_running_loop().getaddrinfo
-        monkeypatch.setattr(
-            asyncio.get_running_loop(), "getaddrinfo", lambda _, port, **options: real("127.0.0.1", port, **options)
-        )
+        real = socket.getaddrinfo
+        monkeypatch.setattr(socket, "getaddrinfo", lambda _, port, **options: real("127.0.0.1", port, **options))
         named = f"http://internal.example:{receiver.port}/named"
         for tenant in (ACME, BETA, DEFAULT_TENANT):
             assert (await tenants.trigger(tenant, f"{named}/{tenant}")).status_code == 202

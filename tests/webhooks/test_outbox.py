@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import dataclasses
+import socket
 from contextlib import AsyncExitStack
 from datetime import timedelta
 
@@ -352,11 +353,11 @@ async def test_a_name_that_leads_to_a_private_address_is_not_connected_to(instal
     async with install(networks=()) as installation:
         looked_up = []
 
-        async def look_up(host, port, **_):
+        def look_up(host, port, **_):
             looked_up.append(host)
             return [(2, 1, 6, "", ("93.184.215.14", port)), (2, 1, 6, "", ("127.0.0.1", port))]
 
-        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", look_up)
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
         url = f"http://rebinding.example.org:{receiver.port}/"
         await installation.trigger(callback_url=url)
         await installation.tell()
@@ -369,14 +370,13 @@ async def test_a_name_that_leads_to_a_private_address_is_not_connected_to(instal
 
 async def test_a_name_is_looked_up_once_and_kept_as_the_host(install, receiver, monkeypatch):
     async with install() as installation:
-        loop, looked_up = asyncio.get_running_loop(), []
-        real = loop.getaddrinfo
+        real, looked_up = socket.getaddrinfo, []
 
-        async def look_up(host, port, **options):
+        def look_up(host, port, **options):
             looked_up.append(host)
-            return await real("127.0.0.1", port, **options)
+            return real("127.0.0.1", port, **options)
 
-        monkeypatch.setattr(loop, "getaddrinfo", look_up)
+        monkeypatch.setattr(socket, "getaddrinfo", look_up)
         await installation.trigger(callback_url=f"http://told.example.org:{receiver.port}/ended?key=1")
         await installation.tell()
 
@@ -388,7 +388,7 @@ async def test_a_name_is_looked_up_once_and_kept_as_the_host(install, receiver, 
 async def test_a_callback_to_an_address_of_ipv6_is_sent_there(installation):
     sender = installation.runtime.callbacks._sender
 
-    answer = await sender.send("http://[::1]:1/", {}, b"{}", CallbackRules(("::1/128",)))
+    answer = await sender.send(DEFAULT_TENANT, "http://[::1]:1/", {}, b"{}", CallbackRules(("::1/128",)))
 
     assert "ConnectError" in answer.why
 

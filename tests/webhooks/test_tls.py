@@ -9,6 +9,8 @@ import subprocess
 import pytest
 
 from owlclaw_ray.domain.callback import CallbackRules
+from owlclaw_ray.ids import DEFAULT_TENANT
+from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.webhooks.callback_http import HttpCallbackSender
 from owlclaw_ray.webhooks.outbox import CallbackAnswered, CallbackUnanswered
 from tests.webhooks.receiver import Receiver
@@ -52,29 +54,23 @@ async def listening(certificate):
 
 
 @pytest.fixture
-async def sender(certificate, monkeypatch):
+async def sender(certificate):
     """Trusts the certificate, and finds every name at 127.0.0.1."""
-    loop = asyncio.get_running_loop()
-    real = loop.getaddrinfo
-
-    async def look_up(_name, port, **options):
-        return await real("127.0.0.1", port, **options)
-
-    monkeypatch.setattr(loop, "getaddrinfo", look_up)
-    made = HttpCallbackSender(5.0, ssl.create_default_context(cafile=certificate[1]))
+    tls = ssl.create_default_context(cafile=certificate[1])
+    made = HttpCallbackSender(5.0, SystemClock(), tls, look_up=lambda *_: ["127.0.0.1"])
     yield made
     await made.close()
 
 
 async def test_a_receiver_with_the_certificate_of_its_name_is_told(listening, sender):
-    answer = await sender.send(f"https://told.example.org:{listening.port}/ended", {}, b"{}", LOOPBACK)
+    answer = await sender.send(DEFAULT_TENANT, f"https://told.example.org:{listening.port}/ended", {}, b"{}", LOOPBACK)
 
     assert answer == CallbackAnswered(200)
     assert listening.received[0].headers["host"] == f"told.example.org:{listening.port}"
 
 
 async def test_a_receiver_with_a_certificate_of_another_name_is_not(listening, sender):
-    answer = await sender.send(f"https://other.example.org:{listening.port}/ended", {}, b"{}", LOOPBACK)
+    answer = await sender.send(DEFAULT_TENANT, f"https://other.example.org:{listening.port}/ended", {}, b"{}", LOOPBACK)
 
     assert isinstance(answer, CallbackUnanswered)
     assert "certificate verify failed" in answer.why
@@ -82,9 +78,9 @@ async def test_a_receiver_with_a_certificate_of_another_name_is_not(listening, s
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_refused(listening, sender):
-    strict = HttpCallbackSender(5.0)
+    strict = HttpCallbackSender(5.0, SystemClock(), look_up=lambda *_: ["127.0.0.1"])
 
-    answer = await strict.send(f"https://told.example.org:{listening.port}/ended", {}, b"{}", LOOPBACK)
+    answer = await strict.send(DEFAULT_TENANT, f"https://told.example.org:{listening.port}/ended", {}, b"{}", LOOPBACK)
     await strict.close()
 
     assert "certificate verify failed" in answer.why
