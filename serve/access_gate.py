@@ -34,7 +34,8 @@ _BODILESS = frozenset({"GET", "HEAD"})
 class AccessGate:
     """ASGI middleware: finds out who a request acts for, and refuses it with 401 or 403.
 
-    Responses that are still being sent when their key is refused, as event streams are, end then.
+    A key holds until the body is whole: one that is refused before is answered 401, and nothing is done. Responses that are still being
+    sent when their key is refused, as event streams are, end then.
     """
 
     def __init__(
@@ -73,7 +74,10 @@ class AccessGate:
             await problem_of(error, path).response(path)(scope, receive, send)
             return
         scope[PRINCIPAL] = principal
-        await self._app(scope, _Receiver(receive, key, self._authenticator, read=scope["method"] in _BODILESS), send)
+        receiver = _Receiver(
+            receive, key, self._authenticator, local=FOREIGN not in scope, read=scope["method"] in _BODILESS
+        )
+        await self._app(scope, receiver, send)
 
     async def _recognised(self, scope: Scope) -> Principal:
         """Return who the request acts for, ANYBODY if that is nobody who can be told."""
@@ -95,25 +99,37 @@ def _key_of(scope: Scope) -> str | None:
 
 
 class _Receiver:
-    """Receives for a request. Behind its body only the client's going is awaited: when the key is refused, it has gone.
+    """Receives for a request. A key that is refused while the body comes is an UnauthenticatedError in the handler that reads; behind the
+    body only the client's going is awaited: when the key is refused, it has gone.
 
     `read`: nothing is to come but that, as a GET has no body.
     """
 
-    def __init__(self, receive: Receive, key: Credential | None, authenticator: Authenticator, *, read: bool) -> None:
-        self._receive, self._key, self._authenticator, self._read = receive, key, authenticator, read
+    def __init__(
+        self, receive: Receive, key: Credential | None, authenticator: Authenticator, *, local: bool, read: bool
+    ) -> None:
+        self._receive, self._key, self._authenticator = receive, key, authenticator
+        self._local, self._read, self._begun = local, read, read
 
     async def __call__(self) -> Message:
-        """Return the next message of the client."""
-        if not self._read:
-            message = await self._receive()
-            self._read = message["type"] == "http.request" and not message.get("more_body", False)
-            return message
+        """Return the next message of the client; raises UnauthenticatedError, StoreUnavailableError or IssuerUnavailableError."""
+        if self._read:
+            return await self._next_while_good() or {"type": "http.disconnect"}
+        # Most bodies are one message that is there already, and need no watch.
+        message = await (self._next_while_good() if self._begun else self._receive())
+        self._begun = True
+        if message is None or (message["type"] == "http.request" and not message.get("more_body", False)):
+            await self._authenticator.principal_of(self._key, local=self._local)
+            self._read = True
+        return message or {"type": "http.disconnect"}
+
+    async def _next_while_good(self) -> Message | None:
+        """Return the next message, None if the key is refused before it comes."""
         with self._authenticator.watching(self._key) as refused:
             gone, end = asyncio.ensure_future(self._receive()), asyncio.create_task(refused.wait())
             try:
                 await asyncio.wait({gone, end}, return_when=asyncio.FIRST_COMPLETED)
-                return gone.result() if gone.done() else {"type": "http.disconnect"}
+                return gone.result() if gone.done() else None
             finally:
                 gone.cancel()
                 end.cancel()

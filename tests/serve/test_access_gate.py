@@ -360,6 +360,108 @@ async def test_a_stream_ends_with_its_key_also_if_the_body_of_its_request_never_
     assert sent[0]["status"] == 200
 
 
+class SlowBody:
+    """A request whose body comes when the test says so."""
+
+    def __init__(self, api, method, path, key):
+        self.pieces, self.sent, self.asked = asyncio.Queue(), [], 0
+        headers = (b"host", b"localhost"), (b"authorization", f"Bearer {key}".encode())
+        scope = {**posted(path, *headers, (b"content-type", b"application/json")), "method": method}
+        self.done = asyncio.create_task(api(scope, self.receive, self.send))
+
+    async def receive(self):
+        self.asked += 1
+        return await self.pieces.get()
+
+    async def awaited(self, asked):
+        async with asyncio.timeout(30):
+            while self.asked < asked:
+                await asyncio.sleep(0)
+
+    async def begin(self, piece):
+        """Return when the first piece was read, and the next is waited for."""
+        self.pieces.put_nowait({"type": "http.request", "body": piece, "more_body": True})
+        await self.awaited(2)
+
+    def end(self, piece):
+        self.pieces.put_nowait({"type": "http.request", "body": piece, "more_body": False})
+
+    async def send(self, message):
+        self.sent.append(message)
+
+    async def status(self):
+        async with asyncio.timeout(30):
+            await self.done
+        return self.sent[0]["status"]
+
+
+WITH_BODIES = sorted(
+    operation
+    for operation in dict(GUARDED)
+    if "requestBody" in staged()[1].openapi()["paths"][operation.split()[1]][operation.split()[0].lower()]
+)
+
+
+@pytest.mark.parametrize("operation", WITH_BODIES)
+async def test_a_key_that_is_revoked_before_the_last_byte_of_a_body_does_nothing(api, runtime, clock, operation):
+    key, method, path = await issued(runtime, "admin"), *operation.split()
+    slow = SlowBody(api, method, filled(path), key)
+    await slow.begin(b"{")
+
+    await runtime.keys.revoke(LOCAL, KeyId(key.split("_")[1]))
+    await clock.advance(5)
+    slow.end(b"}")
+
+    assert await slow.status() == 401
+
+
+async def test_a_revoked_key_cannot_make_its_successor_with_a_request_that_began_before(api, runtime, clock):
+    key = await issued(runtime, "admin")
+    slow = SlowBody(api, "POST", "/v1/keys", key)
+    await slow.begin(b'{"name": "successor", "scopes": ["admin"]')
+    await runtime.keys.revoke(LOCAL, KeyId(key.split("_")[1]))
+    await clock.advance(5)
+
+    slow.end(b"}")
+
+    assert await slow.status() == 401
+    assert [each.name for each in await runtime.keys.keys(DEFAULT_TENANT)] == ["ci"]
+
+
+async def test_a_body_in_one_piece_is_too_late_when_its_key_was_revoked_before(api, runtime, clock):
+    key = await issued(runtime, "admin")
+    slow = SlowBody(api, "POST", "/v1/keys", key)
+    await slow.awaited(1)
+    await runtime.keys.revoke(LOCAL, KeyId(key.split("_")[1]))
+    await clock.advance(5)
+
+    slow.end(b'{"name": "successor", "scopes": ["admin"]}')
+
+    assert await slow.status() == 401
+
+
+async def test_a_body_that_stops_coming_is_no_longer_waited_for_when_its_key_is_revoked(api, runtime, clock):
+    key = await issued(runtime, "admin")
+    slow = SlowBody(api, "POST", "/v1/keys", key)
+    await slow.begin(b"{")
+
+    await runtime.keys.revoke(LOCAL, KeyId(key.split("_")[1]))
+    await clock.advance(5)
+
+    assert await slow.status() == 401
+
+
+async def test_a_slow_body_is_taken_whose_key_is_good_to_the_end(api, runtime, clock):
+    key = await issued(runtime, "admin")
+    slow = SlowBody(api, "POST", "/v1/keys", key)
+    await slow.begin(b'{"name": "other", "scopes": ["viewer"]')
+    await clock.advance(30)
+
+    slow.end(b"}")
+
+    assert await slow.status() == 201
+
+
 async def test_what_all_tenants_share_is_changed_by_operators_alone(http, runtime):
     await runtime.tenants.create(LOCAL, "acme")
     wanted = KeyRequest("theirs", ("admin",), tenant=TenantId("acme"))
