@@ -128,6 +128,41 @@ async def test_the_prompt_entry_says_what_the_run_was_reminded_of_and_which_skil
         assert text in entry, text
 
 
+async def test_json_of_any_depth_that_a_model_or_a_tool_wrote_breaks_no_page_and_keeps_its_numbers(browser, runtime):
+    deep, number = "[" * 300 + "]" * 300, "123456789012345678901"
+    call = {"id": "c1", "name": "look", "arguments": f'{{"a": {deep}, "order": {number}}}'}
+    found = {
+        "call_id": "c1",
+        "duration_ms": 3,
+        "tool": "look",
+        "arguments": call["arguments"],
+        "content": deep,
+        "executed": call["arguments"],
+    }
+    failed = {
+        "call_id": "c2",
+        "duration_ms": 3,
+        "tool": "look",
+        "arguments": deep,
+        "error": {"type": "x", "message": "y", "details": deep},
+        "hooks": deep,
+    }
+    run_id = await told(
+        runtime, built(opening(runtime)), replied(calls=[call]), (EntryKind.TOOL_FINISHED, found),
+        (EntryKind.TOOL_FINISHED, failed), (EntryKind.APPROVAL_REQUESTED, {"tool": "look", "arguments": deep}),
+        (EntryKind.APPROVAL_DECIDED, {"arguments": deep}), replied("done"),
+    )  # fmt: skip
+    await runtime.cancel("default", run_id)
+
+    for path in ("", "?view=journal", "/stream", "/entries/4"):
+        page = await browser.get(f"/console/runs/{run_id}{path}")
+        assert page.status_code == 200, path
+        assert number in page.text, path
+    page = (await browser.get(f"/console/runs/{run_id}")).text
+    assert page.count(number) == 3
+    assert f'href="/console/runs/{run_id}/entries/5">plain' in article(page, 5)
+
+
 async def test_a_run_says_with_which_version_of_its_definition_it_ran_and_whether_that_has_changed(browser, runtime):
     runtime.defined["patient"] = DEFINITION
     notes = [(EntryKind.RUN_ACTIVE, {"seconds": number}) for number in range(300)]
