@@ -24,7 +24,7 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.memory import MemoryStats
 from owlclaw_ray.domain.run import Run
-from owlclaw_ray.domain.schedule import Schedule
+from owlclaw_ray.domain.schedule import Schedule, ScheduleStatus
 from owlclaw_ray.domain.usage import Grain, RunBucket, UsageBy
 from owlclaw_ray.errors import DefinitionError, Problem, UnknownAgentError
 from owlclaw_ray.ids import ArtifactId
@@ -171,20 +171,24 @@ class AgentPages(Pages):
         since, until = last(self._now(), Grain.DAY, _DAYS)
         if principal.may("runs:read"):
             days = await self._runtime.run_usage(RunUsage(ref.tenant, since, until, Grain.DAY, agents=(ref,)))
-        schedules: Sequence[Schedule] = ()
-        if principal.may("schedules:read"):
-            schedules = await self._runtime.timetable.schedules(ScheduleFilter(ref.tenant, ref, limit=PAGE))
+        live: list[Schedule] = []
+        for status in (ScheduleStatus.ACTIVE, ScheduleStatus.PAUSED) if principal.may("schedules:read") else ():
+            where = ScheduleFilter(ref.tenant, ref, status, limit=PAGE + 1)
+            live += await self._runtime.timetable.schedules(where)
+        artifacts = await self._artifacts(request, ref)
         definition = None if view.problem else await self._runtime.definition(ref)
         return {
             "definition": definition,
             "filled": None if definition is None else await self._next_prompt(definition, view, runs, stats),
             "budgets": () if definition is None else await self._runtime.budgets(ref),
-            "artifacts": await self._artifacts(request, ref),
+            "artifacts": artifacts[:_ARTIFACTS],
+            "more_artifacts": len(artifacts) > _ARTIFACTS,
             "drawn": [
                 runs_chart("Runs by day", days, since, until, Grain.DAY),
                 cost_chart("Cost by day", days, since, until, Grain.DAY),
             ],
-            "schedules": schedules,
+            "schedules": live[:PAGE],
+            "more_schedules": len(live) > PAGE,
             "skills": () if definition is None else await self._runtime.skills(ref),
         }
 
@@ -212,10 +216,11 @@ class AgentPages(Pages):
         return NextPrompt(segments(parts), counted, known_tools=bool(tools))
 
     async def _artifacts(self, request: Request, ref: AgentRef) -> Sequence[StoredArtifact]:
+        """Return the newest, and one more if there is one."""
         if not principal_of(request).may("runs:read"):
             return ()
         try:
-            return await self._runtime.artifacts(ref, _ARTIFACTS)
+            return await self._runtime.artifacts(ref, _ARTIFACTS + 1)
         except UnknownAgentError:
             return ()
 
