@@ -279,6 +279,44 @@ async def test_runs_of_other_agents_are_a_tree_with_what_each_cost_seen_from_eac
     assert 'class="family"' not in (await browser.get(f"/console/runs/{alone}")).text
 
 
+async def test_a_tree_of_more_runs_than_are_shown_says_how_many_are_not_and_that_its_sums_are_no_more_than_a_beginning(
+    browser, runtime
+):
+    root = runtime._runs[await told(runtime)]
+    children = [(await triggered(runtime, f"patient:{number}", f"part {number}")).run_id for number in range(130)]
+    for run_id in children:
+        result = RunResult(RunStatus.COMPLETED, usage=Usage(100, 10, 0, 0.5), duration_ms=1)
+        trigger = replace(runtime._runs[run_id].trigger, lineage=lineage(root))
+        change(runtime, run_id, trigger=trigger, status=RunStatus.COMPLETED, result=result)
+    waiting = {"runs": {f"c{at}": each for at, each in enumerate(children)}}
+    journal(runtime, root.run_id, [(EntryKind.RUN_QUEUED, {}), (EntryKind.RUN_WAITING, waiting)])
+    journal(
+        runtime, children[0], [(EntryKind.RUN_QUEUED, {}), (EntryKind.RUN_WAITING, {"runs": {"c": "run_of_child"}})]
+    )
+
+    tree = re.search(
+        r'<section class="family".*?</section>', (await browser.get(f"/console/runs/{root.run_id}")).text, re.DOTALL
+    )[0]
+
+    assert tree.count('<span class="status is-completed">') == 99
+    assert "at least 132, at least $49.50 so far<" in tree
+    assert ("and 31 more that it started" in tree, ">1 that it started" in tree) == (True, True)
+
+
+async def test_a_tree_counts_what_runs_that_are_not_over_have_cost_so_far(browser, runtime):
+    root = runtime._runs[await told(runtime, replied())]
+    child = await told(runtime, replied(), replied())
+    change(runtime, child, trigger=replace(runtime._runs[child].trigger, lineage=lineage(root)))
+    entries = [(EntryKind.RUN_QUEUED, {}), replied(), (EntryKind.RUN_WAITING, {"runs": {"c": child}})]
+    journal(runtime, root.run_id, entries)
+
+    page = (await browser.get(f"/console/runs/{root.run_id}")).text
+
+    tree = re.search(r'<section class="family".*?</section>', page, re.DOTALL)[0]
+    assert ">2, $0.0600 so far<" in tree
+    assert ("$0.0200 so far" in tree, "$0.0400 so far" in tree) == (True, True)
+
+
 @pytest.mark.parametrize("gone", [True, False])
 async def test_a_run_is_in_its_family_if_the_one_that_started_it_is_gone_or_not_for_the_reader(browser, runtime, gone):
     accepted = [await triggered(runtime, agent, agent) for agent in ("assistant", "patient")]
