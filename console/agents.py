@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import ClassVar
 
 from msgspec import Struct
@@ -23,7 +24,7 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.memory import MemoryStats
 from owlclaw_ray.domain.run import Run
-from owlclaw_ray.domain.schedule import Schedule
+from owlclaw_ray.domain.schedule import Schedule, ScheduleStatus
 from owlclaw_ray.domain.usage import Grain, RunBucket, UsageBy
 from owlclaw_ray.errors import DefinitionError, Problem, UnknownAgentError
 from owlclaw_ray.ids import ArtifactId
@@ -75,14 +76,13 @@ class AgentPages(Pages):
         busy = asked.get("busy") == "yes"
         if "\0" in after + name:
             raise InvalidRequestError([Problem("query after", "is no agent", "leave it out")])
-        principal, following = principal_of(request), None
+        principal, following, cut = principal_of(request), None, False
         if sort not in {"", "cost"}:
             raise InvalidRequestError([Problem("query sort", f"is {sort!r}", "cost, or leave it out")])
         if sort:
             principal.require("runs:read")
-            costs = await self._costs(request, ())
-            called = [each.agent_id for each in costs if principal.sees(each)]
-            agents = await self._runtime.agents_called(tenant_of(request), called)
+            costs, cut = await self._dearest(request)
+            agents = await self._runtime.agents_called(tenant_of(request), [each.agent_id for each in costs])
         else:
             found = await visible_agents(self._runtime, principal, PAGE, after, prefix=name, busy=busy)
             agents, following = found.agents, found.next_after
@@ -93,6 +93,7 @@ class AgentPages(Pages):
             "rows",
             agents=agents,
             costs=costs,
+            cut=cut,
             sort=sort,
             after=after,
             following=following,
@@ -101,11 +102,29 @@ class AgentPages(Pages):
         )
 
     async def _costs(self, request: Request, agents: Sequence[AgentRef]) -> Mapping[AgentRef, float]:
-        """Return what runs of these agents, or of those that cost most, have cost today, in US dollars and that order."""
+        """Return what runs of these agents have cost today, in US dollars."""
         if not principal_of(request).may("runs:read"):
             return {}
+        return await self._cost_today(request, PAGE, tuple(agents))
+
+    async def _dearest(self, request: Request) -> tuple[Mapping[AgentRef, float], bool]:
+        """Return those agents of the principal that cost most today with what they cost, in that order, and whether there are more.
+
+        A principal of some agents sees few of those that cost most, so more are read until there are enough.
+        """
+        principal, limit = principal_of(request), PAGE + 1
+        while True:
+            found = await self._cost_today(request, limit)
+            seen = {agent: cost for agent, cost in found.items() if principal.sees(agent)}
+            if len(seen) > PAGE or len(found) < limit:
+                return dict(islice(seen.items(), PAGE)), len(seen) > PAGE
+            limit *= 10
+
+    async def _cost_today(
+        self, request: Request, limit: int, agents: tuple[AgentRef, ...] = ()
+    ) -> Mapping[AgentRef, float]:
         since, until = last(self._now(), Grain.DAY, 1)
-        where = RunUsage(tenant_of(request), since, until, by=UsageBy.AGENT, agents=tuple(agents), limit=PAGE)
+        where = RunUsage(tenant_of(request), since, until, by=UsageBy.AGENT, agents=agents, limit=limit)
         found = await self._runtime.run_usage(where)
         return {each.agent: each.counts.cost / NANO for each in found if each.agent is not None}
 
@@ -152,20 +171,24 @@ class AgentPages(Pages):
         since, until = last(self._now(), Grain.DAY, _DAYS)
         if principal.may("runs:read"):
             days = await self._runtime.run_usage(RunUsage(ref.tenant, since, until, Grain.DAY, agents=(ref,)))
-        schedules: Sequence[Schedule] = ()
-        if principal.may("schedules:read"):
-            schedules = await self._runtime.timetable.schedules(ScheduleFilter(ref.tenant, ref, limit=PAGE))
+        live: list[Schedule] = []
+        for status in (ScheduleStatus.ACTIVE, ScheduleStatus.PAUSED) if principal.may("schedules:read") else ():
+            where = ScheduleFilter(ref.tenant, ref, status, limit=PAGE + 1)
+            live += await self._runtime.timetable.schedules(where)
+        artifacts = await self._artifacts(request, ref)
         definition = None if view.problem else await self._runtime.definition(ref)
         return {
             "definition": definition,
             "filled": None if definition is None else await self._next_prompt(definition, view, runs, stats),
             "budgets": () if definition is None else await self._runtime.budgets(ref),
-            "artifacts": await self._artifacts(request, ref),
+            "artifacts": artifacts[:_ARTIFACTS],
+            "more_artifacts": len(artifacts) > _ARTIFACTS,
             "drawn": [
                 runs_chart("Runs by day", days, since, until, Grain.DAY),
                 cost_chart("Cost by day", days, since, until, Grain.DAY),
             ],
-            "schedules": schedules,
+            "schedules": live[:PAGE],
+            "more_schedules": len(live) > PAGE,
             "skills": () if definition is None else await self._runtime.skills(ref),
         }
 
@@ -193,10 +216,11 @@ class AgentPages(Pages):
         return NextPrompt(segments(parts), counted, known_tools=bool(tools))
 
     async def _artifacts(self, request: Request, ref: AgentRef) -> Sequence[StoredArtifact]:
+        """Return the newest, and one more if there is one."""
         if not principal_of(request).may("runs:read"):
             return ()
         try:
-            return await self._runtime.artifacts(ref, _ARTIFACTS)
+            return await self._runtime.artifacts(ref, _ARTIFACTS + 1)
         except UnknownAgentError:
             return ()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
 from msgspec import Struct
 
+from console.text import json_text
 from owlclaw_ray.domain.json import JsonObject
 
 _DEPTH = 3
@@ -53,9 +53,9 @@ def _words(schema: Any, depth: int) -> str:
     if not isinstance(schema, dict) or depth >= _DEPTH:
         return ""
     if "const" in schema:
-        return _json(schema["const"])
+        return json_text(schema["const"])
     if isinstance(schema.get("enum"), list):
-        return f"one of {', '.join(map(_json, schema['enum']))}"
+        return f"one of {', '.join(map(json_text, schema['enum']))}"
     for name in ("anyOf", "oneOf"):
         if isinstance(schema.get(name), list):
             return " or ".join(filter(None, dict.fromkeys(_words(each, depth + 1) for each in schema[name])))
@@ -68,7 +68,3 @@ def _words(schema: Any, depth: int) -> str:
 
 def _limits(schema: Mapping[str, Any]) -> Sequence[str]:
     return [words.format(schema[name]) for name, words in _LIMITS if isinstance(schema.get(name), (int, float, str))]
-
-
-def _json(value: Any) -> str:
-    return orjson.dumps(value, default=str).decode()

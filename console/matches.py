@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from console.pages import Pages, page, see
 from console.run_filter import FIELDS, RunsFilter
-from console.runs import action_of, cancel_all, outcome, run_all_again, run_of
+from console.runs import action_of, below, cancel_all, following_place, outcome, place_of, run_all_again
 from console.visits import read_form
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.errors import Problem
@@ -33,9 +33,9 @@ class _Progress(Struct, frozen=True):
     """How far it has come."""
 
     upto: str = ""
-    """The newest run that matched when it was shown: whatever comes later is left alone."""
+    """The place of the newest run that matched when it was shown: whatever comes later is left alone."""
     before: str = ""
-    """The run down to which all is done."""
+    """The place down to which all is done."""
     done: int = 0
     refused: int = 0
 
@@ -54,8 +54,10 @@ class MatchingPages(Pages):
         """
         asked = request.query_params
         action, chosen, progress = action_of(asked.get("action", "")), _chosen(asked), _progress(asked)
-        found = RunPage(()) if progress.before else await self._found(_concerned(action, chosen.search(request)))
-        upto = progress.upto or (found.runs[0].run_id if found.runs else "")
+        found = (
+            RunPage(()) if progress.before else await self._found(request, _concerned(action, chosen.search(request)))
+        )
+        upto = progress.upto or (place_of(found.runs[0]) if found.runs else following_place(found) or "")
         again_asked = {"once": asked.get("once", "")} if progress.before else {}
         return await self.shown(
             request,
@@ -69,16 +71,17 @@ class MatchingPages(Pages):
             **again_asked,
         )
 
-    async def _found(self, search: RunSearch) -> RunPage:
+    async def _found(self, request: Request, search: RunSearch) -> RunPage:
         """Return the runs that match, up to COUNTED of them."""
         runs: list[Run] = []
         found, before = RunPage((), None), None
         for _ in range(_LOOKS):
             found = await self._runtime.search_runs(replace(search, before_seq=before, limit=COUNTED - len(runs)))
             runs += found.runs
-            if found.following is None or len(runs) >= COUNTED:
+            following = following_place(found)
+            if following is None or len(runs) >= COUNTED:
                 break
-            before = (await self._runtime.run(search.tenant, found.following)).seq
+            before = await below(self._runtime, request, following)
         return replace(found, runs=runs)
 
     @page("POST /console/runs/matching", "runs:write")
@@ -87,20 +90,22 @@ class MatchingPages(Pages):
         form = await read_form(request)
         said = {name: form.text(name) for name in ("action", "upto", "before", "done", "refused", "once", *FIELDS)}
         action, chosen, progress = action_of(said["action"]), _chosen(said), _progress(said)
-        newest = (await run_of(self._runtime, request, progress.upto)).seq
-        below = (await run_of(self._runtime, request, progress.before)).seq if progress.before else newest + 1
+        end = await below(self._runtime, request, progress.upto, included=True)
+        if progress.before:
+            end = min(end, await below(self._runtime, request, progress.before))
         search = _concerned(action, chosen.search(request))
-        search = replace(search, before_seq=min(below, newest + 1), limit=STEP, payloads=action == "rerun")
+        search = replace(search, before_seq=end, limit=STEP, payloads=action == "rerun")
         found = await self._runtime.search_runs(search)
         if action == "cancel":
             done, refused = await cancel_all(self._runtime, found.runs), 0
         else:
             done, refused = await run_all_again(self._runtime, request, found.runs, said["once"])
         progress = replace(progress, done=progress.done + done, refused=progress.refused + refused)
-        if found.following is None:
+        following = following_place(found)
+        if following is None:
             result = outcome(action, progress.done, progress.refused)
             return see(f"/runs{chosen.address(did=result)}")
-        further = {"before": found.following, "done": progress.done, "refused": progress.refused or ""}
+        further = {"before": following, "done": progress.done, "refused": progress.refused or ""}
         return see(f"/runs/matching{chosen.address(action=action, upto=progress.upto, once=said['once'], **further)}")
 
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from console.pages import Pages, page
 from console.runs import run_of
-from console.text import brief, bytes_of, pretty
+from console.text import brief, bytes_of, json_text, pretty
 from console.withheld import withheld_from
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
@@ -111,7 +111,7 @@ def shown_tools(schemas: str) -> list[OfferedTool]:
         told: list[JsonObject] = orjson.loads(schemas or "[]")
     except orjson.JSONDecodeError:
         return []
-    functions = [(each.get("function") or each, orjson.dumps(each).decode()) for each in told]
+    functions = [(each.get("function") or each, json_text(each)) for each in told]
     found = [
         OfferedTool(
             str(each.get("name", "")), brief(str(each.get("description", "")), _MOST_TOOL), estimate_tokens(text)

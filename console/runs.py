@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
 from msgspec import Struct
@@ -31,6 +31,7 @@ from owlclaw_ray.errors import NotFoundError, OwlClawError, Problem
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.runtime.api import Runtime, TriggerRequest
 from owlclaw_ray.store.commands import RunAccepted
+from owlclaw_ray.store.run_search import RunPage, RunSearch
 from owlclaw_ray.store.usage import RunUsage
 from serve.errors import InvalidRequestError, MalformedJsonError
 from serve.parameters import agent_of, check_owner, principal_of, tenant_of
@@ -50,6 +51,9 @@ _FRESH_SECONDS = 10.0
 """How old what surrounds the list may be."""
 _DID = re.compile(r"(cancel|rerun)-(\d{1,9})(?:-(\d{1,9}))?")
 _SEQ = re.compile(r"[1-9]\d{0,17}")
+_PLACE = re.compile(r"(.+)\.(\d{1,17})")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class RunList(Struct, frozen=True):
@@ -59,7 +63,7 @@ class RunList(Struct, frozen=True):
     newer: int = 0
     """How many came since the page was opened."""
     before: str | None = None
-    """The run behind which the next page begins; None if there is none."""
+    """The place behind which the next page begins; None if there is none."""
     searched_to: datetime | None = None
     """How far back was looked, if that was too far to find as many as a page has."""
 
@@ -98,7 +102,7 @@ class RunsPages(Pages):
             known(()) if part in {"rows", "chart"} else self._agents(request),
         )
         did = _DID.fullmatch(asked.get("did", ""))
-        upto = asked.get("upto", "") or (found.runs[0].run_id if found.runs else "")
+        upto = asked.get("upto", "") or (place_of(found.runs[0]) if found.runs else "")
         return await self.shown(
             request,
             "runs.html",
@@ -138,28 +142,22 @@ class RunsPages(Pages):
         return await self._charts.answer(tenant, _FRESH_SECONDS, drawn)
 
     async def _found(self, request: Request, chosen: RunsFilter) -> RunList:
-        before, upto = await self._seq_of(request, "before"), None
-        with suppress(NotFoundError):  # an idle heartbeat, which is not kept for long: the list begins anew
-            upto = await self._seq_of(request, "upto")
+        places = {name: request.query_params.get(name, "") for name in ("before", "upto")}
+        before = await below(self._runtime, request, places["before"]) if places["before"] else None
+        newer, end = 0, None
+        if places["upto"] and before is None:
+            with suppress(NotFoundError):
+                end = await below(self._runtime, request, places["upto"], included=True)
         where = replace(chosen.search(request), before_seq=before, limit=PAGE)
-        newer = 0
-        if upto is not None and before is None:
+        if end is not None:
             newest, found = await asyncio.gather(
-                self._runtime.search_runs(replace(where, after_seq=upto, limit=_MOST_NEWS)),
-                self._runtime.search_runs(replace(where, before_seq=upto + 1)),
+                self._runtime.search_runs(replace(where, after_seq=end - 1, limit=_MOST_NEWS)),
+                self._runtime.search_runs(replace(where, before_seq=end)),
             )
             newer = len(newest.runs)
         else:
             found = await self._runtime.search_runs(where)
-        return RunList(found.runs, newer, found.following, found.searched_to)
-
-    async def _seq_of(self, request: Request, name: str) -> int | None:
-        """Return where the run that a query parameter names is in the order of acceptance, None without one; raises NotFoundError.
-
-        The number itself is shown to nobody: it counts the runs of all tenants.
-        """
-        run_id = request.query_params.get(name, "")
-        return (await run_of(self._runtime, request, run_id)).seq if run_id else None
+        return RunList(found.runs, newer, following_place(found), found.searched_to)
 
     async def _agents(self, request: Request) -> Sequence[str]:
         """Return the agents that a first run can be of, as they were some seconds ago."""
@@ -252,6 +250,43 @@ async def run_of(runtime: Runtime, request: Request, run_id: str) -> Run:
 
     await check_owner(request, owner)
     return run
+
+
+def place_of(run: Run) -> str:
+    """Return where a run is in the order of acceptance, in a form that holds when the run is gone: idle heartbeats are not kept for long.
+
+    Its number is shown to nobody: it counts the runs of all tenants.
+    """
+    return _place(run.run_id, run.created_at)
+
+
+def following_place(found: RunPage) -> str | None:
+    """Return the place behind which a search goes on, None if there is nothing more to be found."""
+    if found.following is None or not (found.runs or found.searched_to):
+        return found.following
+    last = found.runs[-1] if found.runs else None
+    at = last.created_at if last and last.run_id == found.following else found.searched_to
+    return found.following if at is None else _place(found.following, at)
+
+
+def _place(run_id: RunId, at: datetime) -> str:
+    return f"{run_id}.{(at - _EPOCH) // _MICROSECOND}"
+
+
+async def below(runtime: Runtime, request: Request, place: str, *, included: bool = False) -> int:
+    """Return the number below which the runs behind a place have theirs, or with `included` the one at it and those behind it.
+
+    Raises NotFoundError for a run that is gone and has no time beside it, AccessDeniedError.
+    """
+    named = _PLACE.fullmatch(place)
+    try:
+        return (await run_of(runtime, request, named[1] if named else place)).seq + included
+    except NotFoundError:
+        if named is None:
+            raise
+    until = _EPOCH + (int(named[2]) + 1) * _MICROSECOND
+    earlier = await runtime.search_runs(RunSearch(tenant_of(request), until=until, limit=1))
+    return earlier.runs[0].seq + 1 if earlier.runs else 1
 
 
 def again(request: Request, run: Run, key: str) -> TriggerRequest:

@@ -7,6 +7,8 @@ writing or are not there to the eye become visible, and what is too long is cut.
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import orjson
@@ -19,6 +21,9 @@ MOST_CHARACTERS = 4_000
 """Of one text on a page with many."""
 _LINE = 2_000
 _ON_ONE_LINE = 72
+_DEEPEST = 32
+"""Levels of JSON that have lines of their own."""
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}:,]|[^\s\[\]{}:,"]+')
 _DELETE = 0x7F
 
 _Table: TypeAlias = dict[int, str]
@@ -84,18 +89,50 @@ def brief(text: str, most: int = 160) -> str:
 
 
 def pretty(value: JsonValue) -> str:
-    """Return JSON as people read it, and can write it back: what is not seen is escaped. JSON in a text is taken for what it says."""
+    """Return JSON as people read it, and can write it back: what is not seen is escaped.
+
+    JSON in a text is laid out as it is written: its numbers keep their digits, its names their order and their repetitions.
+    """
     if isinstance(value, str):
         try:
-            value = orjson.loads(value)
+            said = orjson.loads(value)
         except orjson.JSONDecodeError:
             return str(value)
-    if isinstance(value, str):
-        return str(value)
-    text = orjson.dumps(value, default=str)
-    if len(text) > _ON_ONE_LINE:
-        text = orjson.dumps(value, option=orjson.OPT_INDENT_2, default=str)
-    return text.decode().translate(_IN_JSON)
+        if isinstance(said, str):
+            return said
+        if not isinstance(said, list | dict):
+            return str(value)
+        return _laid_out(_TOKEN.findall(value)).translate(_IN_JSON)
+    text = json_text(value)
+    return text if len(text) <= _ON_ONE_LINE else _laid_out(_TOKEN.findall(text)).translate(_IN_JSON)
+
+
+def json_text(value: JsonValue) -> str:
+    """Return JSON on one line, in which what is not seen is escaped."""
+    try:
+        text = orjson.dumps(value, default=str).decode()
+    except orjson.JSONEncodeError:  # nested deeper than it writes, or a number that is larger
+        text = json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":"))
+    return text.translate(_IN_JSON)
+
+
+def _laid_out(tokens: Sequence[str]) -> str:
+    """Return JSON on one line if it is short, else with a line for each part, down to some depth."""
+    said = [orjson.dumps(orjson.loads(each)).decode() if "\\" in each else each for each in tokens]
+    line = "".join(said)
+    if len(line) <= _ON_ONE_LINE:
+        return line
+    parts, depth, begins = list[str](), 0, True
+    for at, each in enumerate(said):
+        opens, closes = each in {"{", "["}, each in {"}", "]"}
+        empty = closes and said[at - 1] in {"{", "["}
+        depth -= closes
+        if not empty and (begins or (closes and depth < _DEEPEST)):
+            parts.append(f"\n{'  ' * depth}")
+        depth += opens
+        parts.append(": " if each == ":" else each)
+        begins = (opens or each == ",") and depth <= _DEEPEST
+    return "".join(parts).removeprefix("\n")
 
 
 def bytes_of(page: str) -> bytes:

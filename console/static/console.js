@@ -1,7 +1,8 @@
 // The console without this file is whole: pages, forms and links. With it pages are live, times are relative, keys work in the inbox.
 
-const connection = document.getElementById("connection");
-const lost = (isLost) => { if (connection) connection.hidden = !isLost; };
+const shows = (id) => (isSo) => { const notice = document.getElementById(id); if (notice) notice.hidden = !isSo; };
+const lost = shows("connection");
+const outdated = shows("outdated");
 
 /** Return the elements of a part of a page that the server has rendered and escaped. */
 function parsed(text) {
@@ -91,7 +92,12 @@ class LiveRegion extends HTMLElement {
     try {
       const response = await fetch(this.getAttribute("src"), { headers: { accept: "application/problem+json" } });
       if (response.status === 401) return location.reload();
+      if (response.status >= 400 && response.status < 500 && response.status !== 429) {
+        lost(false);
+        return outdated(true);
+      }
       if (!response.ok) throw new Error(response.status);
+      outdated(false);
       const fresh = parsed(await response.text());
       for (const field of fresh.querySelectorAll('input[name="token"]')) field.value = this.getAttribute("token");
       const whole = this.getAttribute("whole");

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from typing import cast
@@ -157,6 +158,19 @@ async def test_webhooks_that_came_in_are_shown_with_what_became_of_them_and_mapp
     assert (await browser.fill("/console/agents/assistant", f"{path}/redelivery")).status_code == 409
     assert (await browser.get("/console/webhooks/deliveries/nothing")).status_code == 404
     assert (await browser.get(f"{path}/body")).text == '{"zen": "价格"}'
+    assert f'href="{path}/body">plain' in detail
+
+
+async def test_a_webhook_is_shown_however_deep_its_body_is_and_with_the_numbers_that_it_has(browser, runtime):
+    store = runtime.inbox._store
+    body = '{"order": 123456789012345678901, "deep": ' + "[" * 300 + "]" * 300 + "}"
+    event = {"deep": json.loads("[" * 300 + "]" * 300)}
+    store._deliveries["whd_2"] = replace(store._deliveries["whd_2"], body=body, event=event)
+
+    page = await browser.get("/console/webhooks/deliveries/whd_2")
+
+    assert page.status_code == 200
+    assert "123456789012345678901" in page.text
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 
+from msgspec.structs import replace
+
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Limits, ModelChoice
 from owlclaw_ray.domain.budget import NANO, Budget, BudgetPeriod, BudgetScope, BudgetUnit
 from owlclaw_ray.domain.governance import Governance
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.schedule import ScheduleStatus
 from owlclaw_ray.domain.skill import Skill
 from owlclaw_ray.ids import RecordId
 from owlclaw_ray.models.tokens import estimate_tokens
 from owlclaw_ray.runtime.api import Runtime
 from tests.console.conftest import issued
 from tests.console.test_pages import HOSTILE, change, is_harmless, journal, triggered
+from tests.console.test_schedules import stored
 from tests.serve.double import ARTIFACT
 
 TOOLS = '[{"function": {"name": "look", "description": "Looks."}}]'
@@ -96,6 +100,39 @@ async def test_artifacts_are_listed_for_those_who_may_read_runs_and_downloaded_a
     await browser.sign_in(await issued(runtime, "agents:read"))
     assert "Artifacts" not in (await browser.get("/console/agents/assistant")).text
     assert (await browser.get(path)).status_code == 403
+
+
+async def test_an_agent_shows_its_active_and_paused_schedules_however_many_are_over(browser, runtime):
+    for number in range(120):
+        await stored(runtime, number, status=ScheduleStatus.DONE)
+    await stored(runtime, 120, status=ScheduleStatus.PAUSED)
+    await stored(runtime, 121)
+
+    page = (await browser.get("/console/agents/assistant")).text
+
+    shown = re.findall(r'<a href="/console/schedules/(sch_\d+)">', page)
+    assert shown == ["sch_121", "sch_120"]
+    assert 'href="/console/schedules?agent=assistant">all<' in page
+    assert "These are the first" not in page
+    for number in range(122, 222):
+        await stored(runtime, number)
+    page = (await browser.get("/console/agents/assistant")).text
+    assert "These are the first 100 of" in page
+    assert 'href="/console/schedules?agent=assistant&amp;status=paused"' in page
+    assert "None is active or paused" in (await browser.get("/console/agents/patient")).text
+
+
+async def test_an_agent_with_more_artifacts_than_are_shown_says_so(browser, runtime):
+    ref = AgentRef.parse("patient")
+    for number in range(20):
+        runtime._stored[(ref, f"art_{number}")] = replace(ARTIFACT, artifact_id=f"art_{number}")
+    assert "These are the newest" not in (await browser.get("/console/agents/patient")).text
+
+    runtime._stored[(ref, "art_20")] = replace(ARTIFACT, artifact_id="art_20")
+    page = (await browser.get("/console/agents/patient")).text
+
+    assert "These are the newest 20; <code>GET /v1/agents/patient/artifacts" in page
+    assert len(re.findall(r'href="/console/agents/patient/artifacts/', page)) == 20
 
 
 def note(runtime, what, memory_id, **data):

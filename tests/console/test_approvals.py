@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import html
 import re
+from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
 
+from console.approvals import PAGE
 from owlclaw_ray.access.keys import KeyRequest
 from owlclaw_ray.domain.approval import Allowance, ApprovalDecision, ApprovalStatus, Decision
 from owlclaw_ray.domain.principal import LOCAL
@@ -20,6 +22,10 @@ INBOX = "/console/approvals"
 
 def path_of(approval):
     return f"{INBOX}/{approval.request.approval_id}"
+
+
+def shown(page):
+    return re.findall(r'<article [^>]*id="([^"]+)"', page)
 
 
 def settle(runtime, approval, status, **fields):
@@ -167,3 +173,25 @@ async def test_who_follows_one_who_allowed_the_call_as_it_was_is_told_that_both_
 
     assert "1 still. Yours count together only with the same arguments. If nobody decides" in words(page)
     assert '<details class="part edit">' in page
+
+
+async def test_a_call_that_others_push_off_an_open_page_of_the_inbox_is_on_the_page_that_its_link_leads_to(
+    browser, runtime
+):
+    hour = timedelta(hours=1)
+    begin = runtime.request_approval().request.expires_at
+    for number in range(2, PAGE + 3):
+        runtime.request_approval(expires_at=begin + number * hour)
+    page = (await browser.get(INBOX)).text
+    part = html.unescape(re.search(r'<live-region src="([^"]*)"', page)[1])
+    assert shown(page) == [f"apr_{number}" for number in range(1, PAGE + 1)]
+
+    runtime.request_approval(expires_at=begin - hour)
+    live = (await browser.get(part)).text
+
+    assert f"apr_{PAGE}" not in shown(live)
+    nav = re.compile(r'<nav [^>]*id="inbox-pages" data-v="([^"]*)".*rel="next" href="([^"]*)"')
+    before, now = nav.search(page), nav.search(live)
+    assert before[1] != now[1]
+    following = shown((await browser.get(html.unescape(now[2]))).text)
+    assert following == [f"apr_{number}" for number in range(PAGE, PAGE + 3)]

@@ -126,6 +126,15 @@ def test_a_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back(chromiu
         expect(page.locator(f"#{run}")).to_be_visible()
 
 
+def test_a_part_that_the_server_does_not_give_any_more_is_no_server_that_is_gone(chromium, http):
+    with opened(chromium, http, expected="status of 404") as page:
+        page.goto(f"{http.base_url}/console/runs")
+        page.route("**/console/runs?*", lambda route: route.fulfill(status=404, body=""))
+
+        expect(page.locator("#outdated")).to_be_visible()
+        expect(page.locator("#connection")).to_be_hidden()
+
+
 def test_a_run_is_followed_again_after_answers_that_are_no_stream(chromium, http):
     approval = waiting(http, 5)
     with opened(chromium, http, expected="503") as page:

@@ -128,6 +128,41 @@ async def test_the_prompt_entry_says_what_the_run_was_reminded_of_and_which_skil
         assert text in entry, text
 
 
+async def test_json_of_any_depth_that_a_model_or_a_tool_wrote_breaks_no_page_and_keeps_its_numbers(browser, runtime):
+    deep, number = "[" * 300 + "]" * 300, "123456789012345678901"
+    call = {"id": "c1", "name": "look", "arguments": f'{{"a": {deep}, "order": {number}}}'}
+    found = {
+        "call_id": "c1",
+        "duration_ms": 3,
+        "tool": "look",
+        "arguments": call["arguments"],
+        "content": deep,
+        "executed": call["arguments"],
+    }
+    failed = {
+        "call_id": "c2",
+        "duration_ms": 3,
+        "tool": "look",
+        "arguments": deep,
+        "error": {"type": "x", "message": "y", "details": deep},
+        "hooks": deep,
+    }
+    run_id = await told(
+        runtime, built(opening(runtime)), replied(calls=[call]), (EntryKind.TOOL_FINISHED, found),
+        (EntryKind.TOOL_FINISHED, failed), (EntryKind.APPROVAL_REQUESTED, {"tool": "look", "arguments": deep}),
+        (EntryKind.APPROVAL_DECIDED, {"arguments": deep}), replied("done"),
+    )  # fmt: skip
+    await runtime.cancel("default", run_id)
+
+    for path in ("", "?view=journal", "/stream", "/entries/4"):
+        page = await browser.get(f"/console/runs/{run_id}{path}")
+        assert page.status_code == 200, path
+        assert number in page.text, path
+    page = (await browser.get(f"/console/runs/{run_id}")).text
+    assert page.count(number) == 3
+    assert f'href="/console/runs/{run_id}/entries/5">plain' in article(page, 5)
+
+
 async def test_a_run_says_with_which_version_of_its_definition_it_ran_and_whether_that_has_changed(browser, runtime):
     runtime.defined["patient"] = DEFINITION
     notes = [(EntryKind.RUN_ACTIVE, {"seconds": number}) for number in range(300)]
@@ -242,6 +277,44 @@ async def test_runs_of_other_agents_are_a_tree_with_what_each_cost_seen_from_eac
         assert "1.50 s, 110 tokens, $0.5000" in tree
     alone = await told(runtime, built(), replied())
     assert 'class="family"' not in (await browser.get(f"/console/runs/{alone}")).text
+
+
+async def test_a_tree_of_more_runs_than_are_shown_says_how_many_are_not_and_that_its_sums_are_no_more_than_a_beginning(
+    browser, runtime
+):
+    root = runtime._runs[await told(runtime)]
+    children = [(await triggered(runtime, f"patient:{number}", f"part {number}")).run_id for number in range(130)]
+    for run_id in children:
+        result = RunResult(RunStatus.COMPLETED, usage=Usage(100, 10, 0, 0.5), duration_ms=1)
+        trigger = replace(runtime._runs[run_id].trigger, lineage=lineage(root))
+        change(runtime, run_id, trigger=trigger, status=RunStatus.COMPLETED, result=result)
+    waiting = {"runs": {f"c{at}": each for at, each in enumerate(children)}}
+    journal(runtime, root.run_id, [(EntryKind.RUN_QUEUED, {}), (EntryKind.RUN_WAITING, waiting)])
+    journal(
+        runtime, children[0], [(EntryKind.RUN_QUEUED, {}), (EntryKind.RUN_WAITING, {"runs": {"c": "run_of_child"}})]
+    )
+
+    tree = re.search(
+        r'<section class="family".*?</section>', (await browser.get(f"/console/runs/{root.run_id}")).text, re.DOTALL
+    )[0]
+
+    assert tree.count('<span class="status is-completed">') == 99
+    assert "at least 132, at least $49.50 so far<" in tree
+    assert ("and 31 more that it started" in tree, ">1 that it started" in tree) == (True, True)
+
+
+async def test_a_tree_counts_what_runs_that_are_not_over_have_cost_so_far(browser, runtime):
+    root = runtime._runs[await told(runtime, replied())]
+    child = await told(runtime, replied(), replied())
+    change(runtime, child, trigger=replace(runtime._runs[child].trigger, lineage=lineage(root)))
+    entries = [(EntryKind.RUN_QUEUED, {}), replied(), (EntryKind.RUN_WAITING, {"runs": {"c": child}})]
+    journal(runtime, root.run_id, entries)
+
+    page = (await browser.get(f"/console/runs/{root.run_id}")).text
+
+    tree = re.search(r'<section class="family".*?</section>', page, re.DOTALL)[0]
+    assert ">2, $0.0600 so far<" in tree
+    assert ("$0.0200 so far" in tree, "$0.0400 so far" in tree) == (True, True)
 
 
 @pytest.mark.parametrize("gone", [True, False])

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from console.jinja import duration, money
-from console.text import brief, clipped, pretty, visible
+from console.text import brief, clipped, json_text, pretty, visible
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,42 @@ def test_json_in_a_text_is_laid_out_and_other_text_stays():
     assert pretty('{"a":1}') == '{"a":1}'
     assert "\n" in pretty(json.dumps({"a": "x" * 80}))
     assert pretty("not { json") == "not { json"
+
+
+@pytest.mark.parametrize("room", ["", "x" * 80])
+@pytest.mark.parametrize("number", ["123456789012345678901", "1.10", "1e5", "-0.0", "1E+5"])
+def test_json_in_a_text_keeps_its_numbers_names_and_strings_as_they_are_written(number, room):
+    said = f'{{"order": {number}, "a": 1, "a": 2, "r": "{room}", "e": [{{}}], "\\u8ba2\\u5355": "\\u4ef7"}}'
+
+    shown = pretty(said)
+
+    assert re.sub(r"\s", "", shown) == re.sub(
+        r"\s", "", said.replace("\\u8ba2\\u5355", "订单").replace("\\u4ef7", "价")
+    )
+    assert ("\n" in shown) == bool(room)
+
+
+@pytest.mark.parametrize("text", ['"价格"', "7.10", "null", " true"])
+def test_a_text_that_is_one_json_value_is_shown_as_it_is_and_a_string_in_it_as_what_it_says(text):
+    assert pretty(text) == (json.loads(text) if text[0] == '"' else text)
+
+
+@pytest.mark.parametrize("depth", [30, 254, 255, 300, 1_024, 1_025, 100_000])
+@pytest.mark.parametrize(("opens", "closes"), [("[", "]"), ('{"a":', "}")])
+def test_json_of_any_depth_in_a_text_is_shown_and_grows_little(depth, opens, closes):
+    said = opens * depth + "1,2" * (opens == "[") + "0" * (opens != "[") + closes * depth
+
+    shown = pretty(said)
+
+    assert re.sub(r"\s", "", shown) == said
+    assert len(shown) < 5_000 + 3 * len(said)
+
+
+def test_json_that_is_nested_deeper_or_has_larger_numbers_than_others_write_is_shown():
+    value = {"deep": json.loads("[" * 300 + "]" * 300), "large": 10**40, "unseen": "\u202e"}
+
+    assert json.loads(pretty(value)) == value
+    assert "\\u202e" in json_text(value)
 
 
 def test_a_text_is_cut_where_it_is_too_long_and_says_how_much_is_left():

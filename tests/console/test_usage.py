@@ -142,6 +142,37 @@ async def test_a_key_for_some_agents_sees_what_these_cost_and_no_numbers_of_all(
     assert "$3.00" not in by_cost
 
 
+async def test_agents_of_a_key_are_sorted_by_cost_however_many_others_cost_more(browser, runtime):
+    now = runtime._clock.now()
+    for number in range(120):
+        await ended(runtime.schedules, AgentRef.parse(f"assistant:{number}"), now, result(9.0 + number))
+    await ended(runtime.schedules, AgentRef.parse("patient:mine"), now, result(0.25))
+    first = (await browser.get("/console/agents?sort=cost")).text
+    assert re.findall(r'<tr id="agent-([^"]+)"', first) == [f"assistant:{number}" for number in range(119, 19, -1)]
+    assert "These are the first 100." in first
+
+    await browser.sign_in(await issued(runtime, "viewer", agents=("agent:patient:*",)))
+    of_key = (await browser.get("/console/agents?sort=cost")).text
+
+    assert re.findall(r'<tr id="agent-([^"]+)"', of_key) == ["patient:mine"]
+    assert ("$0.2500" in of_key, "These are the first" in of_key) == (True, False)
+
+
+async def test_an_open_page_of_agents_by_cost_has_them_in_their_new_order(browser, runtime):
+    await fill(runtime)
+    page = (await browser.get("/console/agents?sort=cost")).text
+    part = re.search(r'<live-region src="([^"]*)"', page)[1].replace("&amp;", "&")
+    whole = re.compile(r'<div id="agents" data-v="([^"]+)">(.*?)</div>', re.DOTALL)
+    first = whole.search((await browser.get(part)).text)
+
+    await ended(runtime.schedules, AgentRef.parse(CHEAP), runtime._clock.now(), result(64.0))
+    second = whole.search((await browser.get(part)).text)
+
+    assert first[1] != second[1]
+    assert re.findall(r'<tr id="agent-([^"]+)"', first[2]) == [DEAR, CHEAP]
+    assert re.findall(r'<tr id="agent-([^"]+)"', second[2]) == [CHEAP, DEAR]
+
+
 async def test_costs_of_agents_are_for_keys_that_may_read_runs(browser, runtime):
     await fill(runtime)
     await browser.sign_in(await issued(runtime, "agents:read"))

@@ -358,6 +358,7 @@ class MemoryRuntime(Runtime):
         self._clock = clock
         self._ids = RandomIds()
         self._runs: dict[RunId, Run] = {}
+        self._accepted = 0
         self._journals: dict[RunId, list[JournalEntry]] = {}
         self._keys: dict[str, tuple[str, RunAccepted]] = {}
         self.memory = MemoriesInMemory(clock, self._known)
@@ -457,8 +458,9 @@ class MemoryRuntime(Runtime):
         if merged is not None:
             return RunAccepted(merged, self._runs[merged].seq, agent, scripted=True, merged=True)
         run_id = RunId(self._ids.make("run"))
+        self._accepted += 1
         interrupted = busy_with if admission.busy is BusyPolicy.INTERRUPT else None
-        accepted = RunAccepted(run_id, len(self._runs) + 1, agent, scripted=True, interrupted=interrupted)
+        accepted = RunAccepted(run_id, self._accepted, agent, scripted=True, interrupted=interrupted)
         deadline = None if admission.deadline is None else now + timedelta(seconds=admission.deadline)
         self._runs[run_id] = Run(
             run_id,
