@@ -10,6 +10,7 @@ import pytest
 
 from console import matches
 from console.run_filter import recent_spans
+from console.runs import place_of
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
@@ -134,7 +135,7 @@ async def test_a_search_that_stopped_says_how_far_it_looked_and_leads_further(br
 
     assert "No run matches so far" in page
     assert "searched back to" in page
-    assert f'href="/console/runs?text=needle&amp;before={run.run_id}">Search further' in page
+    assert f'href="/console/runs?text=needle&amp;before={place_of(runtime._runs[run.run_id])}">Search further' in page
 
 
 async def test_what_would_be_done_to_all_that_match_is_shown_and_then_done_in_steps_to_these_alone(
@@ -182,6 +183,59 @@ async def test_more_than_are_counted_are_said_to_be_more(browser, runtime, monke
     assert "Run again: at least 4 runs" in page
     assert "Only 4 were counted" in page
     assert "None of them can be cancelled" in (await browser.get("/console/runs/matching?action=cancel&text=many")).text
+
+
+async def test_the_way_to_earlier_runs_and_an_open_page_outlive_the_idle_heartbeat_that_they_are_named_after(
+    browser, runtime
+):
+    ids = [(await triggered(runtime)).run_id for _ in range(120)]
+    link = html.unescape(re.search(r'rel="next" href="([^"]+)"', (await browser.get("/console/runs")).text)[1])
+    second = (await browser.get(link)).text
+    live = html.unescape(re.findall(r'<live-region src="([^"]*)"', second)[-1])
+    of_first = html.unescape(re.findall(r'<live-region src="([^"]*)"', (await browser.get("/console/runs")).text)[-1])
+
+    del runtime._runs[ids[70]], runtime._runs[ids[119]]
+
+    for path in (link, live):
+        assert rows((await browser.get(path)).text) == ids[69:19:-1], path
+    part = (await browser.get(of_first)).text
+    assert (rows(part)[0], "new run" in part) == (ids[118], False)
+    later = (await triggered(runtime)).run_id
+    part = (await browser.get(of_first)).text
+    assert (later in rows(part), "1 new run: show" in part) == (False, True)
+
+
+async def test_what_is_done_to_all_that_match_goes_on_behind_runs_that_are_gone_meanwhile(
+    browser, runtime, monkeypatch
+):
+    monkeypatch.setattr(matches, "STEP", 2)
+    ids = [(await triggered(runtime, f"patient:{number}", "batch")).run_id for number in range(7)]
+    page = (await browser.get("/console/runs/matching?action=cancel&text=batch")).text
+    del runtime._runs[ids[6]]
+    later = (await triggered(runtime, "patient:late", "batch")).run_id
+
+    step = await browser.send_form("/console/runs/matching", **fields_of(page))
+    assert step.status_code == 303
+    page = (await browser.get(step.headers["location"])).text
+    del runtime._runs[ids[4]]
+    _, where = await walk(browser, page)
+
+    assert where == "/console/runs?text=batch&did=cancel-6"
+    assert {runtime._runs[each].status for each in [*ids[:4], ids[5]]} == {RunStatus.CANCELLED}
+    assert runtime._runs[later].status is RunStatus.RUNNING
+
+
+async def test_a_place_without_its_run_is_that_of_the_time_and_of_no_other_tenants_runs(browser, runtime):
+    ids = [(await triggered(runtime)).run_id for _ in range(3)]
+    for at, run_id in enumerate(ids):
+        change(runtime, run_id, created_at=runtime._clock.now() - timedelta(hours=3 - at))
+    place = place_of(runtime._runs[ids[1]])
+
+    assert rows((await browser.get(f"/console/runs?before={place}")).text) == ids[:1]
+    for path in (f"before=run_gone.{place.partition('.')[2]}", f"upto=run_gone.{place.partition('.')[2]}"):
+        assert rows((await browser.get(f"/console/runs?{path}&fragment=rows")).text) == ids[1::-1]
+    assert rows((await browser.get("/console/runs?before=run_gone.0")).text) == []
+    assert (await browser.get("/console/runs?before=run_gone")).status_code == 404
 
 
 async def test_all_that_match_is_no_choice_without_a_filter(browser, runtime):
