@@ -135,15 +135,17 @@ class Fleet:
         return found
 
 
+OFFERS = {"num_cpus": 1, "resources": slot_resources(ToolSlots(2)), "include_dashboard": False}
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    offers = {"num_cpus": 1, "resources": slot_resources(ToolSlots(2)), "include_dashboard": False}
     Path(get_ray_address_file(None)).parent.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv(ABSENT, node_environment(2, json_logs=False)[ABSENT])
-        made = Cluster(initialize_head=True, head_node_args={"temp_dir": str(SCRATCH / "fleet"), **offers})
+        made = Cluster(initialize_head=True, head_node_args={"temp_dir": str(SCRATCH / "fleet"), **OFFERS})
         for _ in range(2):
-            made.add_node(**offers)
+            made.add_node(**OFFERS)
     yield made
     made.shutdown()
     reset_ray_address()
@@ -248,6 +250,40 @@ def submit(client, number):
 def running(node):
     """Return how many agents are at work on a node, none if it does not answer."""
     return 0 if node["report"] is None else node["report"]["load"]["running"]
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_agents_move_to_a_node_that_joins_late_and_run_there_once(fleet):
+    fleet.up()
+    with SyncClient(f"http://127.0.0.1:{fleet.port}", timeout=100) as client:
+        accepted = submit(client, 40)
+        for each in accepted:
+            for _ in client.events(each["run_id"]):
+                pass
+        late = fleet.cluster.add_node(**OFFERS)
+
+        def found():
+            return next((each for each in client.nodes()["nodes"] if each["node_id"] == late.node_id), None)
+
+        while (node := found()) is None or not node["report"] or not node["report"]["load"]["hosts"]:
+            pause()
+        accepted += submit(client, 80)
+        while not running(found()):
+            pass
+        for each in accepted:
+            for _ in client.events(each["run_id"]):
+                pass
+        runs = [client.run(each["run_id"]) for each in accepted]
+        joined = found()
+    fleet.down()
+    fleet.cluster.remove_node(late)
+
+    assert joined["state"] == "active"
+    assert joined["report"]["load"]["agents"] > 0
+    assert {run["status"] for run in runs} == {"completed"}
+    effects = (fleet.folder / "effects").read_text().splitlines()
+    assert len(effects) == len(set(effects)) == 2 * len(runs)
 
 
 @pytest.mark.timeout(600)
