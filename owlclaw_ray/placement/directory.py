@@ -20,6 +20,7 @@ from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.errors import RetryableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.kernel.fair_order import Weights, equal_weights
 from owlclaw_ray.placement.balance import plan_moves
 from owlclaw_ray.placement.growth import Growth
@@ -32,6 +33,7 @@ from owlclaw_ray.store.queries import AgentsWithWork
 MAX_IDLE_REPORTED = 1_000
 """How many idle agents a host names in a heartbeat, and so how many leave it at most with each."""
 _RESPAWN_PAUSE = 0.5
+_WITHDRAW_SECONDS = 5.0
 _TURN = 3
 """Heartbeats that agents keep a host while others wait for one."""
 _MAX_PREEMPTED = 100
@@ -99,12 +101,25 @@ class Directory:
         self._spawn_task(self._every(self._placement.sweep, self.sweep))
 
     async def stop(self, grace: float, node_id: str = "") -> None:
-        """Drain every host, or those of that node. Nothing is placed or woken any more: what is queued waits for the next start."""
+        """Drain every host, or those of that node. Nothing is placed or woken any more: what is queued waits for the next start.
+
+        With every host no machines are asked for any more, either; those of another node may be another Directory's that asks.
+        """
         self._closed = True
         for task in tuple(self._tasks):
             task.cancel()
         seats = [seat for seat in self._placement_table if not node_id or seat.node.node_id == node_id]
-        await asyncio.gather(*(self._drain(seat.host, grace) for seat in seats))
+        draining = [self._drain(seat.host, grace) for seat in seats]
+        if self._growth is not None and not node_id:
+            draining.append(self._withdraw(self._growth))
+        await asyncio.gather(*draining)
+
+    async def _withdraw(self, growth: Growth) -> None:
+        try:
+            async with deadline(self._clock, _WITHDRAW_SECONDS):
+                await growth.withdraw()
+        except Exception:
+            logger.exception("the request for machines was not withdrawn: Ray's autoscaler may keep them")
 
     async def wake(self, agents: Sequence[AgentRef]) -> dict[AgentRef, str]:
         """Have each agent look for its runs, wherever it is or will be; return the hosts of those that have one now.

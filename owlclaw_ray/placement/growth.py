@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -27,7 +28,9 @@ class Growth:
         """At most so many machines are asked for, those that are there included."""
         self._request, self._most = request, most_machines
         self._asked: list[dict[str, float]] | None = None
-        """None: what an earlier Directory asked for may still stand."""
+        """None: what an earlier Directory asked for may still stand, or what was asked without an answer."""
+        self._asking: asyncio.Future[None] | None = None
+        """The question that has no answer yet: who asked it may have been cancelled."""
         self._calm = 0
 
     async def beat(self, cpus: Mapping[str, float], *, waited: int, room: int, used: int, most_hosts: int) -> None:
@@ -45,7 +48,27 @@ class Growth:
             wanted = [] if used <= _FITS * most_hosts * (len(cpus) - 1) else present
         else:
             return
-        if wanted != self._asked:
-            await self._request(wanted)
+        if wanted != self._asked and self._asking is None:
+            await self._ask(wanted)
             logger.info("asked for %d machines with CPUs; %d are there, those without included", len(wanted), len(cpus))
-            self._asked = wanted
+
+    async def withdraw(self) -> None:
+        """Have nothing stand that was asked for, once what is being asked is answered; raises what the request raises.
+
+        For the end: nobody else changes the request when no `beat` comes any more.
+        """
+        if self._asking is not None:
+            await asyncio.wait({self._asking})
+        if self._asked != []:
+            await self._ask([])
+            logger.info("withdrew what was asked for: this Directory ends")
+
+    async def _ask(self, wanted: list[dict[str, float]]) -> None:
+        self._asked = None
+        self._asking = asking = asyncio.ensure_future(self._request(wanted))
+        asking.add_done_callback(self._answered)
+        await asyncio.shield(asking)
+        self._asked = wanted
+
+    def _answered(self, _asking: asyncio.Future[None]) -> None:
+        self._asking = None

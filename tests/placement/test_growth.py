@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import asynccontextmanager
+
 import pytest
 
 from owlclaw_ray.domain.agent import Isolation
@@ -89,10 +92,43 @@ async def test_a_request_whose_withdrawal_failed_is_withdrawn_again():
     assert cloud.asked[1:] == [[]]
 
 
-@pytest.mark.parametrize(("bare", "asked"), [(frozenset(), [1.0, 1.0]), (frozenset({"here"}), [1.0])])
-async def test_the_directory_asks_for_a_machine_while_agents_wait_behind_others_that_are_never_idle(bare, asked):
-    pool, cloud, agents = SteeredPool(), Cloud(2), refs(3)
-    pool.bare = bare
+async def test_a_request_is_withdrawn_at_the_end_whatever_an_earlier_directory_asked_for_too_and_once():
+    new, used = Cloud(4), Cloud(4)
+    await used.beats(1, waited=WAIT_BEATS)
+
+    for cloud in (new, used):
+        await cloud.growth.withdraw()
+        await cloud.growth.withdraw()
+
+    assert (new.asked, used.asked) == ([[]], [[2.0, 4.0, 1.0], []])
+
+
+async def test_what_is_being_asked_when_the_end_comes_is_answered_before_it_is_withdrawn():
+    cloud, answer = Cloud(4), asyncio.Event()
+    note = cloud.growth._request
+
+    async def slowly(bundles):
+        if bundles:
+            await answer.wait()
+        await note(bundles)
+
+    cloud.growth._request = slowly
+    asking = asyncio.create_task(cloud.beats(1, waited=WAIT_BEATS))
+    await asyncio.sleep(0)
+    asking.cancel()
+    ending = asyncio.create_task(cloud.growth.withdraw())
+    await asyncio.wait({asking})
+    before = list(cloud.asked)
+    answer.set()
+    await ending
+
+    assert (before, cloud.asked) == ([], [[2.0, 4.0, 1.0], []])
+
+
+@asynccontextmanager
+async def directory_that_asked(cloud, pool=None):
+    """A Directory for whose third agent there was no place, and what it asked for before that had waited for long."""
+    pool, agents = pool or SteeredPool(), refs(3)
     directory = Directory(
         pool=pool,
         store=Work(),
@@ -106,12 +142,53 @@ async def test_the_directory_asks_for_a_machine_while_agents_wait_behind_others_
     await seated(pool, *agents[:2])
     for host in pool.hosts.values():
         host.run_ends.clear()
-
     await beats(directory, WAIT_BEATS - 1)
     before = list(cloud.asked)
     await beats(directory, 2)
     for host in pool.hosts.values():
         host.run_ends.set()
-    await directory.stop(0)
+    yield directory, before
 
-    assert (before, cloud.asked) == ([], [asked])
+
+@pytest.mark.parametrize(("bare", "asked"), [(frozenset(), [1.0, 1.0]), (frozenset({"here"}), [1.0])])
+async def test_the_directory_asks_for_a_machine_while_agents_wait_behind_others_that_are_never_idle(bare, asked):
+    pool, cloud = SteeredPool(), Cloud(2)
+    pool.bare = bare
+
+    async with directory_that_asked(cloud, pool) as (directory, before):
+        asked_for = list(cloud.asked)
+        await directory.stop(0)
+
+    assert (before, asked_for) == ([], [asked])
+
+
+async def test_a_directory_that_ends_asks_for_no_machines_any_more():
+    cloud = Cloud(2)
+
+    async with directory_that_asked(cloud) as (directory, _):
+        await directory.stop(0)
+
+    assert cloud.asked == [[1.0, 1.0], []]
+
+
+async def test_a_directory_that_ends_for_its_own_node_alone_leaves_the_request_to_its_successor():
+    cloud = Cloud(2)
+
+    async with directory_that_asked(cloud) as (directory, _):
+        await directory.stop(0, "here")
+
+    assert cloud.asked == [[1.0, 1.0]]
+
+
+async def test_hosts_are_drained_though_the_request_cannot_be_withdrawn(caplog):
+    pool, cloud = SteeredPool(), Cloud(2)
+
+    async def fail(_bundles):
+        raise OSError("no answer")
+
+    async with directory_that_asked(cloud, pool) as (directory, _):
+        cloud.growth._request = fail
+        await directory.stop(0)
+
+    assert all(host.told_to_drain for host in pool.hosts.values())
+    assert "the request for machines was not withdrawn" in caplog.text
