@@ -50,6 +50,7 @@ class ModelGatewayActor(RemoteActor):
             cpu_seconds=time.process_time,
             clock=clock,
         )
+        weight = TenantTerms(KeeperClient(plan.namespace), clock).weight
         self._models = ModelGateway(
             [ScriptedClient(clock=clock), pooled],
             clock=clock,
@@ -57,11 +58,16 @@ class ModelGatewayActor(RemoteActor):
             max_concurrent=plan.max_concurrent_models,
             jitter=random.random,
             prices=plan.prices,
-            weight=TenantTerms(KeeperClient(plan.namespace), clock).weight,
+            weight=weight,
             keys=keys,
         )
         self._embeddings = EmbeddingGateway(
-            self._litellm, clock=clock, retry=plan.model_retry, jitter=random.random, prices=plan.prices
+            self._litellm,
+            clock=clock,
+            retry=plan.model_retry,
+            jitter=random.random,
+            prices=plan.prices,
+            weight=weight,
         )
         self._boxes = ReplyBoxes(self._models.complete, clock, RandomIds())
         self._sweeper = asyncio.create_task(self._boxes.remove_abandoned())

@@ -2,6 +2,7 @@
 
 from owlclaw_ray.domain.embedding import EmbeddingCalls, EmbeddingReply
 from owlclaw_ray.domain.model import FailedAttempt
+from owlclaw_ray.domain.quota import NO_QUOTAS
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import ModelUnavailableError
 from owlclaw_ray.memory.embedders import ConfiguredEmbedders
@@ -37,6 +38,7 @@ class Provider:
             self.ask,
             apply=self._apply,
             budgets=lambda _: (),
+            quotas=lambda _: NO_QUOTAS,
             clock=clock or ManualClock(),
             ids=SequentialIds(),
         )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from math import inf
 
 from owlclaw_ray.domain.quota import NO_QUOTAS, Quotas
 from owlclaw_ray.domain.tenant import Tenant
-from owlclaw_ray.errors import OwlClawError
+from owlclaw_ray.errors import OwlClawError, RetryableError
 from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 from owlclaw_ray.kernel.clock import Clock
-from owlclaw_ray.store.api import QueryStore
-from owlclaw_ray.store.queries import TenantPage
+from owlclaw_ray.store.api import QueryFunction, QueryStore
+from owlclaw_ray.store.queries import TenantById, TenantPage
 
 FRESH_SECONDS = 5.0
 """After how long the tenants are read again, when somebody asks for one."""
@@ -68,3 +69,28 @@ class TenantTerms:
             logger.warning("the tenants could not be read, their weights and quotas stay as they were: %s", error)
         finally:
             self._read_at, self._reading = self._clock.monotonic(), None
+
+
+class QuotasNow:
+    """The quotas of tenants, for code in threads that is not asynchronous: as they were read last."""
+
+    def __init__(self, read: QueryFunction, clock: Clock) -> None:
+        self._read, self._clock = read, clock
+        self._known: dict[TenantId, tuple[float, Quotas]] = {}
+        """Each with the time when it was asked for."""
+
+    def quotas(self, tenant: TenantId) -> Quotas:
+        """Return them; none as long as they could not be read."""
+        if tenant == DEFAULT_TENANT:
+            return NO_QUOTAS
+        now = self._clock.monotonic()
+        asked_at, known = self._known.get(tenant, (-inf, NO_QUOTAS))
+        if now - asked_at < FRESH_SECONDS:
+            return known
+        try:
+            found = self._read(TenantById(tenant))
+            known = NO_QUOTAS if found is None else found.quotas
+        except RetryableError as error:
+            logger.warning("the quotas of %s could not be read, they stay as they were: %s", tenant, error)
+        self._known[tenant] = now, known
+        return known

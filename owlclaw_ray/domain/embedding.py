@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from owlclaw_ray.domain.endpoint import Endpoint
 from owlclaw_ray.domain.model import FailedAttempt
 from owlclaw_ray.domain.run import Usage
-from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
+from owlclaw_ray.ids import DEFAULT_TENANT, AgentId, TenantId
 
 
 class EmbeddingCalls(Struct, frozen=True):
@@ -40,6 +40,7 @@ class EmbeddingRequest(Struct, frozen=True):
     endpoint: Endpoint | None = None
     """How the model's provider is asked; None: as its variables say."""
     tenant: TenantId = DEFAULT_TENANT
+    agent_id: AgentId = AgentId("")
     """Whose texts these are, all of them."""
 
 

@@ -46,7 +46,9 @@ class Quotas(Struct, frozen=True, omit_defaults=True):
     artifact_bytes: int | None = None
     """Bytes of artifacts that are in the store."""
     model_tokens_a_minute: int | None = None
-    """Tokens of prompts and replies in one minute of the clock. Calls that find none left wait for the next minute."""
+    """Tokens of prompts and replies, and of texts that are made into vectors, in one minute of the clock. Model calls that find none
+    left wait for the next minute.
+    """
 
     @property
     def given(self) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -13,13 +12,17 @@ from owlclaw_ray.domain.model import FailedAttempt
 from owlclaw_ray.errors import ModelUnavailableError
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
+from owlclaw_ray.kernel.fair_order import Weights, equal_weights
+from owlclaw_ray.kernel.fair_queue import FairQueue
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.models.api import EmbeddingClient
 from owlclaw_ray.models.prices import PriceRules, priced
 
 
 class EmbeddingGateway:
-    """Asks one client. At most `max_concurrent` attempts run at once, beside those of chat models. `jitter` is in [0, 1)."""
+    """Asks one client. At most `max_concurrent` attempts run at once, beside those of chat models, shared out fairly: to tenants by
+    `weight`, then between their agents. `jitter` is in [0, 1).
+    """
 
     def __init__(
         self,
@@ -30,10 +33,11 @@ class EmbeddingGateway:
         max_concurrent: int = 8,
         jitter: Callable[[], float],
         prices: PriceRules = (),
+        weight: Weights = equal_weights,
     ) -> None:
         self._prices = prices
         self._client, self._clock, self._retry, self._jitter = client, clock, retry, jitter
-        self._places = asyncio.Semaphore(max_concurrent)
+        self._places = FairQueue(max_concurrent, None, weight)
 
     async def embed(self, request: EmbeddingRequest) -> EmbeddingReply:
         """Return the vectors, with the attempts that failed before.
@@ -57,7 +61,8 @@ class EmbeddingGateway:
         attempt = 1
         while True:
             try:
-                async with self._places, deadline(self._clock, request.timeout):
+                place = self._places.place((request.tenant, request.agent_id))
+                async with place, deadline(self._clock, request.timeout):
                     reply = await self._client.embed(request)
                     return replace(reply, usage=priced(reply.usage, self._prices, request.model))
             except (ModelUnavailableError, TimeoutError) as raised:

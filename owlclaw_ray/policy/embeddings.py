@@ -14,8 +14,9 @@ from owlclaw_ray.domain.embedding import EmbeddedCall, EmbeddingPurpose, Embeddi
 from owlclaw_ray.domain.entries import embedding_record
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.quota import Quotas, model_tokens_budget
 from owlclaw_ray.errors import BudgetExhaustedError, OwlClawError, StoreUnavailableError
-from owlclaw_ray.ids import IdSource, RecordId, RunId, derived_id
+from owlclaw_ray.ids import IdSource, RecordId, RunId, TenantId, derived_id
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.models.embedding_account import EmbeddingAccount, present_account
 from owlclaw_ray.models.tokens import estimate_tokens
@@ -37,7 +38,8 @@ logger = logging.getLogger(__name__)
 class BudgetedEmbeddings:
     """Asks a provider for vectors on behalf, and within the budgets, of whose account it is on; see `on_account`.
 
-    `apply` commits commands, `budgets` says what an agent's definition allows; what they raise means no vectors now. A call
+    `apply` commits commands, `budgets` says what an agent's definition allows and `quotas` what its tenant has; what they raise means no
+    vectors now. Nobody waits for the next minute of a quota: without vectors words have to do. A call
     of a run's tool holds its reservation for the run, whose end gives it back if its process dies. Indexing belongs to no run: its
     reservation is the agent's, and the next one takes its place.
     """
@@ -48,10 +50,12 @@ class BudgetedEmbeddings:
         *,
         apply: Callable[[Sequence[Command]], Sequence[Outcome]],
         budgets: Callable[[AgentRef], Sequence[Budget]],
+        quotas: Callable[[TenantId], Quotas],
         clock: Clock,
         ids: IdSource,
     ) -> None:
-        self._ask, self._apply, self._budgets, self._clock, self._ids = ask, apply, budgets, clock, ids
+        self._ask, self._apply, self._clock, self._ids = ask, apply, clock, ids
+        self._budgets, self._quotas = budgets, quotas
         self._told: set[tuple[AgentRef, str]] = set()
         """Whose memories wait, and for which account."""
 
@@ -62,7 +66,7 @@ class BudgetedEmbeddings:
             raise BudgetExhaustedError(f"no account for vectors of {request.model}: ask for them within on_account")
         if account.refusal:
             raise BudgetExhaustedError(account.refusal)
-        request = replace(request, tenant=account.agent.tenant)
+        request = replace(request, tenant=account.agent.tenant, agent_id=account.agent.agent_id)
         # a run holds the reservation while a call of its waits, else the agent does
         accounts = BudgetAccounts(account.agent, account.run_id if account.call else RunId(""), self._clock)
         reserved = self._reserve(account, accounts, request)
@@ -81,7 +85,9 @@ class BudgetedEmbeddings:
     def _reserve(
         self, account: EmbeddingAccount, accounts: BudgetAccounts, request: EmbeddingRequest
     ) -> BudgetReservation | None:
-        windows = accounts.windows(each for each in self._budgets(account.agent) if not each.tools)
+        of_tenant = model_tokens_budget(self._quotas(account.agent.tenant))
+        budgets = [each for each in self._budgets(account.agent) if not each.tools]
+        windows = accounts.windows((*budgets, *([] if of_tenant is None else [of_tenant])))
         if not windows:
             return None
         tokens = sum(estimate_tokens(text) for text in request.texts)
@@ -95,7 +101,7 @@ class BudgetedEmbeddings:
         if not isinstance(answer, BudgetSpent):
             raise StoreUnavailableError(f"nothing was reserved: {answer}")
         why = accounts.refusal(windows, answer.use)
-        if account.purpose is EmbeddingPurpose.INDEX:
+        if account.purpose is EmbeddingPurpose.INDEX and accounts.more_at(windows, answer.use) is None:
             self._tell(account, answer.use.account, why)
         raise BudgetExhaustedError(why)
 

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 
 from typing_extensions import override
 
+from owlclaw_ray.access.tenant_terms import QuotasNow
 from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import Budget
@@ -116,12 +117,13 @@ def embedders_of(
     clock: Clock,
     ids: IdSource,
 ) -> ConfiguredEmbedders:
-    """Return the embedders of the setting `memory.embedder`; those of providers are asked within the budgets of definitions."""
+    """Return the embedders of the setting `memory.embedder`; those of providers are asked within budgets and quotas."""
 
     def apply(commands: Sequence[Command]) -> Sequence[Outcome]:
         return apply_all(clients, commands)
 
-    paid = BudgetedEmbeddings(ask, apply=apply, budgets=clients.budgets, clock=clock, ids=ids)
+    quotas = QuotasNow(clients.read, clock).quotas
+    paid = BudgetedEmbeddings(ask, apply=apply, budgets=clients.budgets, quotas=quotas, clock=clock, ids=ids)
     return ConfiguredEmbedders(name, paid, calls)
 
 

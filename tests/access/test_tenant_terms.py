@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from owlclaw_ray.access.tenant_terms import FRESH_SECONDS, TenantTerms
+from owlclaw_ray.access.tenant_terms import FRESH_SECONDS, QuotasNow, TenantTerms
 from owlclaw_ray.access.tenants import TenantChange
 from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.quota import NO_QUOTAS, Quotas
@@ -108,3 +108,25 @@ async def test_all_tenants_are_read_however_many_there_are(world, monkeypatch):
     await world.clock.settle()
 
     assert [world.terms.weight(TenantId(f"tenant-{number}")) for number in range(5)] == [1, 2, 3, 4, 5]
+
+
+async def test_quotas_in_threads_are_read_once_in_a_few_seconds_and_stay_while_they_cannot_be_read(world):
+    reads, tenants = [], {}
+
+    def read(query):
+        reads.append(query.tenant)
+        if tenants is None:
+            raise StoreUnavailableError("the store is away")
+        return tenants.get(query.tenant)
+
+    quotas = QuotasNow(read, world.clock).quotas
+    assert (quotas(DEFAULT_TENANT), quotas(ACME), quotas(ACME)) == (NO_QUOTAS,) * 3
+    tenants[ACME] = await world.tenants.create(LOCAL, "acme", quotas=Quotas(open_runs=3))
+    assert quotas(ACME) == NO_QUOTAS
+    await world.clock.advance(FRESH_SECONDS)
+    assert quotas(ACME) == Quotas(open_runs=3)
+    tenants = None
+    await world.clock.advance(FRESH_SECONDS)
+
+    assert [quotas(ACME), quotas(ACME), quotas(OTHER)] == [Quotas(open_runs=3), Quotas(open_runs=3), NO_QUOTAS]
+    assert reads == [ACME, ACME, ACME, OTHER]

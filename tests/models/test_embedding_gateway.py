@@ -1,16 +1,23 @@
 import asyncio
+from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray.domain.embedding import EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import ModelRefusedError, ModelUnavailableError
+from owlclaw_ray.ids import AgentId, TenantId
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.models.embedding_gateway import EmbeddingGateway
 from owlclaw_ray.testing.clock import ManualClock
 
 REPLY = EmbeddingReply(((1.0, 0.0),), Usage(4, cost=0.01))
 REQUEST = EmbeddingRequest("openai/x", ("tea",), timeout=5.0, patience=30.0)
+
+
+def of(tenant, agent):
+    return replace(REQUEST, tenant=TenantId(tenant), agent_id=AgentId(agent))
 
 
 class Provider:
@@ -106,3 +113,39 @@ async def test_no_more_calls_run_at_once_than_may(clock):
 
     assert await asyncio.gather(*asking) == [REPLY] * 5
     assert provider.most_running == 2
+
+
+async def test_a_tenant_s_flood_of_texts_holds_up_no_question_of_another(clock):
+    front = gateway(Provider(clock, 1.0), clock, max_concurrent=4)
+    flood = [asyncio.create_task(front.embed(of("greedy", f"a{number}"))) for number in range(60)]
+    await clock.advance(0.5)
+
+    question = asyncio.create_task(front.embed(of("modest", "b")))
+    await clock.advance(1)
+
+    assert question.done()
+    for each in flood:
+        each.cancel()
+    await asyncio.gather(*flood, return_exceptions=True)
+
+
+async def test_tenants_have_calls_by_weight_and_their_agents_in_turns(clock):
+    weights, answered = {"greedy": 3.0}, Counter()
+    front = gateway(Provider(clock, 1.0), clock, max_concurrent=4, weight=lambda tenant: weights.get(tenant, 1.0))
+
+    async def ask(tenant, agent):
+        await front.embed(of(tenant, agent))
+        answered[tenant, agent] += 1
+
+    asking = [asyncio.create_task(ask("greedy", f"a{number // 30}")) for number in range(60)]
+    asking += [asyncio.create_task(ask("modest", "b")) for _ in range(30)]
+    await clock.settle()
+    for _ in range(8):
+        await clock.advance(1)
+
+    assert sum(answered[each] for each in (("greedy", "a0"), ("greedy", "a1"))) == pytest.approx(24, abs=1)
+    assert answered["modest", "b"] == pytest.approx(8, abs=1)
+    assert answered["greedy", "a0"] == pytest.approx(answered["greedy", "a1"], abs=4)
+    for each in asking:
+        each.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)

@@ -14,9 +14,11 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import NANO
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.principal import LOCAL
+from owlclaw_ray.domain.quota import Quotas
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.errors import BudgetExhaustedError
-from owlclaw_ray.ids import DEFAULT_TENANT, ReservationId, RunId
+from owlclaw_ray.ids import DEFAULT_TENANT, ReservationId, RunId, TenantId
 from owlclaw_ray.memory.embedders import FixedEmbedder
 from owlclaw_ray.memory.embedding import EmbeddingWait
 from owlclaw_ray.models.litellm_client import LiteLLMClient
@@ -49,10 +51,12 @@ class Client(LiteLLMClient):
     def __init__(self):
         super().__init__()
         self.asked, self.open = asyncio.Semaphore(0), asyncio.Event()
+        self.owners = []
         self.open.set()
 
     async def embed(self, request):
         self.asked.release()
+        self.owners.append((request.tenant, request.agent_id))
         await self.open.wait()
         return await super().embed(request)
 
@@ -323,6 +327,40 @@ async def test_indexing_stops_when_a_budget_is_spent_and_goes_on_when_it_is_rene
     else:
         assert renewed == [["the door is shut"], ["the pump is loud", "the lift is slow"]]
     assert used == (3 * CENT, 0)
+
+
+async def test_vectors_count_against_the_tenant_s_model_tokens_of_the_minute_and_words_do_when_there_are_none(
+    trial, server
+):
+    acme = TenantId("acme")
+    watch = AgentRef.parse("watch", acme)
+    async with trial.start(one_by_one()) as runtime:
+        for each in (watch, AgentRef.parse("watch")):
+            await runtime.memory.remember(each, FRIDAYS)
+        await asyncio.to_thread(runtime.indexed_memory.settle)
+        server.requests.clear()
+        tenant = await runtime.tenants.create(LOCAL, acme, quotas=Quotas(model_tokens_a_minute=500_000))
+        await trial.clock.advance(5)
+
+        with_vector = await runtime.memory.search(watch, "when", 5)
+        used = await runtime.tenants.use(tenant)
+        by_words = await runtime.memory.search(watch, "disk fills", 5)
+        await runtime.memory.remember(watch, "the pump is loud")
+        await asyncio.to_thread(runtime.indexed_memory.settle)
+        asked_in_that_minute = asked(server)
+        of_another = await runtime.memory.search(AgentRef.parse("watch"), "who", 5)
+        await trial.clock.advance(60)
+        in_the_next_minute = await runtime.memory.search(watch, "what now", 5)
+        told = await runtime.store.read(LedgerFilter(acme, kind=LedgerKind.WARNING, limit=100))
+
+    assert (with_vector.degraded, by_words.degraded, in_the_next_minute.degraded) == (False, True, False)
+    assert "quota.model_tokens_a_minute (500,000 tokens for the tenant a minute) is spent" in by_words.reason
+    assert [each.memory.content for each in by_words.memories] == [FRIDAYS]
+    assert asked_in_that_minute == [["when"]]
+    assert set(trial.client.owners) == {("acme", "watch"), ("default", "watch")}
+    assert used.model_tokens_a_minute == 500_000
+    assert not of_another.degraded
+    assert [each.record.data["what"] for each in told] == ["recall without its index"]
 
 
 async def test_an_index_that_a_budget_keeps_from_being_made_anew_stays_as_it_is(trial, server):
