@@ -43,14 +43,23 @@ class FairQueue:
     @asynccontextmanager
     async def place(self, owner: Owner) -> AsyncIterator[None]:
         """Hold a place for the block, after waiting for it. Cancelling the wait gives up the turn."""
+        await self.take(owner)
+        try:
+            yield
+        finally:
+            self.give_back(owner)
+
+    async def take(self, owner: Owner) -> None:
+        """Hold a place from now on, after waiting for it. Cancelling the wait gives up the turn."""
         if self.has_place(owner):
             self._order.hold(owner)
         else:
             await self._wait(owner)
-        try:
-            yield
-        finally:
-            self._give_back(owner)
+
+    def give_back(self, owner: Owner) -> None:
+        """Hold one place less."""
+        self._order.give_back(owner)
+        self._grant_slots()
 
     async def _wait(self, owner: Owner) -> None:
         turn: _Turn = asyncio.get_running_loop().create_future()
@@ -59,13 +68,9 @@ class FairQueue:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():  # the place was granted at the same moment
-                self._give_back(owner)
+                self.give_back(owner)
             self._order.remove(owner, turn)
             raise
-
-    def _give_back(self, owner: Owner) -> None:
-        self._order.give_back(owner)
-        self._grant_slots()
 
     def _grant_slots(self) -> None:
         while self._order.free > 0 and (first := self._order.first()) is not None:
