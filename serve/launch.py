@@ -352,14 +352,12 @@ def _front(settings: Settings, life: ServerLifecycle) -> Front:
             life.announce(f"warning: {what}, and http.streams asks for {http.streams:,}: {fix}")
         else:
             logger.info("%s", what)
-    at_once = max(1, http.bodies_limit_bytes // http.body_limit_bytes)
     certificate = read_certificate(http, SystemClock().now())
     return Front(
         http.host,
         http.port,
         life.scratch,
         most_connections=possible.most,
-        large_at_once=at_once,
         per_address=http.connections_per_address,
         proxies=http.proxies,
         certificate=partial(read_certificate, http) if certificate else None,

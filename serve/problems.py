@@ -20,6 +20,7 @@ from starlette.responses import Response
 
 from owlclaw_ray.domain.agent import InvalidAgentNameError
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.principal import Principal
 from owlclaw_ray.domain.quota import STARTS_A_MINUTE
 from owlclaw_ray.errors import (
     AccessConflictError,
@@ -268,8 +269,13 @@ _RULES: Mapping[type[Exception], _ProblemRule] = {
 }
 
 
-def problem_of(error: Exception, path: str = "") -> ProblemDetails:
-    """Return the problem for an error of ours (the rule of its nearest class in the table), or of the router at a path."""
+def problem_of(error: Exception, path: str = "", principal: Principal | None = None) -> ProblemDetails:
+    """Return the problem for an error of ours (the rule of its nearest class in the table), or of the router at a path.
+
+    What it names of others is only what the `principal` sees.
+    """
+    if isinstance(error, UnknownAgentError) and principal is not None:
+        error = UnknownAgentError(error.agent, [name for name in error.known if principal.sees_definition(name)])
     if isinstance(error, RequestValidationError):
         error = InvalidRequestError([_parameter(each) for each in error.errors()])
     if isinstance(error, HTTPException):

@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import LARGE, JsonObject
+from owlclaw_ray.domain.principal import Principal
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.errors import OwlClawError
 from owlclaw_ray.ids import RunId, TenantId
@@ -20,7 +21,7 @@ from owlclaw_ray.runtime.api import Runtime, TriggerRequest
 from owlclaw_ray.store.commands import RunAccepted
 from serve.body_limit import body_handled
 from serve.body_schemas import reference
-from serve.parameters import agent_of, principal_of, tenant_of
+from serve.parameters import agent_of, principal_of
 from serve.problems import problem_of
 from serve.representations import accepted_body, json_response, run_body
 from serve.request_bodies import checked, read_json
@@ -183,16 +184,16 @@ class TriggerRoutes(Resource):
         ready = [each for each in parsed if isinstance(each, TriggerRequest)]
         outcomes = iter(await self._runtime.submit_all(ready))
         all_outcomes = [next(outcomes) if isinstance(each, TriggerRequest) else each for each in parsed]
-        tenant = tenant_of(request)
-        return json_response({"results": [await self._result(tenant, each) for each in all_outcomes]})
+        principal = principal_of(request)
+        return json_response({"results": [await self._result(principal, each) for each in all_outcomes]})
 
-    async def _result(self, tenant: TenantId, outcome: RunAccepted | OwlClawError) -> dict[str, Any]:
+    async def _result(self, principal: Principal, outcome: RunAccepted | OwlClawError) -> dict[str, Any]:
         if isinstance(outcome, OwlClawError):
-            problem = problem_of(outcome)
+            problem = problem_of(outcome, principal=principal)
             return {"status": problem.status, "accepted": None, "problem": problem.body(BATCH_PATH)}
         status = RunStatus.QUEUED
         if outcome.duplicate:
-            status = (await self._runtime.run(tenant, outcome.run_id)).status
+            status = (await self._runtime.run(principal.tenant, outcome.run_id)).status
         return {"status": 202, "accepted": accepted_body(outcome, status), "problem": None}
 
 

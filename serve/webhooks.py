@@ -13,6 +13,7 @@ from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.webhook import DeliveryStatus
+from owlclaw_ray.errors import NotFoundError, WebhookRefusedError
 from owlclaw_ray.ids import DeliveryId
 from owlclaw_ray.store.commands import DeliveryStored
 from owlclaw_ray.store.queries import DeliveryFilter
@@ -21,6 +22,7 @@ from serve.representations import delivery_body, full_delivery_body, json_respon
 from serve.resource import PUBLIC, Resource, answer, operation
 
 DeliveryIdPath = Annotated[Id, Path(description="A delivery's id.", examples=["whd_0123456789abcdef0123456789"])]
+_REFUSED = "there is no such source, or it has not signed this; /v1/deliveries tells the source's tenant why"
 _EXAMPLE: JsonObject = {"schema": {}, "example": {"action": "opened", "issue": {"number": 17}}}
 _QUEUED = answer("A run is queued, or the webhook waits for a heartbeat", wire.WebhookReceipt)
 
@@ -43,7 +45,6 @@ class WebhookRoutes(Resource):
         "Send a webhook",
         {202: _QUEUED, 200: answer("Nothing new", wire.WebhookReceipt)},
         401,
-        404,
         408,
         409,
         413,
@@ -56,12 +57,19 @@ class WebhookRoutes(Resource):
         """Check the body against the signature of the source, map it to an agent and a payload as owlclaw.yaml says, and commit it.
 
         202: it is committed with the run that it triggers, or for its agent's next heartbeat, and cannot be lost. 200: it is a
-        duplicate, or the source's `when` ignores it. 401: its signature is wrong or too old. 422: its signature is right, but it cannot
-        be mapped to a trigger. Every delivery, including refused and unmapped ones, is at /v1/deliveries.
+        duplicate, or the source's `when` ignores it. 401: there is no such source, or its signature is wrong or too old: /v1/deliveries
+        tells the source's tenant why. 422: its signature is right, but it cannot be mapped to a trigger. Every delivery, including
+        refused and unmapped ones, is at /v1/deliveries.
         """
         headers = dict(request.headers)
-        await self._runtime.inbox.expect(source, headers)
-        stored = await self._runtime.inbox.receive(source, headers, await request.body())
+        try:
+            await self._runtime.inbox.expect(source, headers)
+            stored = await self._runtime.inbox.receive(source, headers, await request.body())
+        except (
+            NotFoundError,
+            WebhookRefusedError,
+        ):  # who has no secret learns neither which sources there are nor how they sign
+            raise WebhookRefusedError(source, _REFUSED) from None
         return _receipt(stored)
 
     @operation(

@@ -85,6 +85,13 @@ class ApprovalRequest(Struct, frozen=True):
         """What kind of agent asks: the name of its definition."""
         return self.agent.definition
 
+    def needed_for(self, decision: ApprovalDecision) -> int:
+        """Return how many different principals must say this to allow the call: another one than who puts arguments of their own into a
+        call that whoever asked for the run may not allow, for nobody else has seen these.
+        """
+        changed = decision.arguments is not None and decision.arguments != self.arguments
+        return max(2, self.needed) if changed and self.excluded else self.needed
+
     def require_other(self, decision: ApprovalDecision) -> None:
         """Raise AccessDeniedError if the decision allows the call, and is by one of those who may not."""
         if decision.allows and decision.principal in self.excluded:
@@ -137,8 +144,10 @@ class Approval(Struct, frozen=True):
         """How many principals more must allow it, if they say the same as the last; 0 if it is not pending."""
         if self.status is not ApprovalStatus.PENDING:
             return 0
-        agreeing = _agreeing(self.allowed_by, self.allowed_by[-1].decision) if self.allowed_by else ()
-        return self.request.needed - len(agreeing)
+        if not self.allowed_by:
+            return self.request.needed
+        last = self.allowed_by[-1].decision
+        return self.request.needed_for(last) - len(_agreeing(self.allowed_by, last))
 
     def allowed(self, decision: ApprovalDecision, at: datetime) -> Approval:
         """Return the pending approval when this was said, too: allowed if enough principals say the same, else pending still.
@@ -148,7 +157,7 @@ class Approval(Struct, frozen=True):
         others = tuple(each for each in self.allowed_by if each.decision.principal != decision.principal)
         now = replace(self, allowed_by=(*others, Allowance(decision, at)))
         agreeing = _agreeing(now.allowed_by, decision)
-        if len(agreeing) < self.request.needed:
+        if len(agreeing) < self.request.needed_for(decision):
             return now
         if any(each.decision is Decision.ALLOW_ONCE for each in agreeing):
             decision = replace(decision, decision=Decision.ALLOW_ONCE)

@@ -6,6 +6,8 @@ from enum import Enum
 
 from msgspec import Struct
 
+SUBMITTERS = "submitters"
+"""In what a heartbeat is told of a webhook: who had it delivered again."""
 PENDING_EVENTS = "internal.pending_events"
 """The call, of the runtime's own and unknown to models, that asks the sources of a heartbeat."""
 

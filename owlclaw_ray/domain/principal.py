@@ -105,6 +105,10 @@ class Principal(Struct, frozen=True):
             not self.patterns or any(_matches(pattern, agent.agent_id) for pattern in self.patterns)
         )
 
+    def sees_definition(self, name: str) -> bool:
+        """Return whether it may have to do with an agent of that definition."""
+        return not self.patterns or any(_concerns(pattern, name) for pattern in self.patterns)
+
     def require(self, scope: str) -> None:
         """Raise AccessDeniedError unless it has the scope."""
         if not self.may(scope):
@@ -203,6 +207,15 @@ def tenants_problem(given: Sequence[str]) -> str:
 def _matches(pattern: str, agent_id: str) -> bool:
     wanted = pattern.removeprefix("agent:")
     return agent_id.startswith(wanted[:-1]) if wanted.endswith(ALL) else agent_id == wanted
+
+
+def _concerns(pattern: str, definition: str) -> bool:
+    """Return whether the pattern matches an agent of the definition."""
+    wanted = pattern.removeprefix("agent:")
+    name, colon, _ = wanted.partition(":")
+    if not colon and wanted.endswith(ALL):
+        return definition.startswith(wanted[:-1])
+    return name == definition
 
 
 def _within(pattern: str, patterns: Sequence[str]) -> bool:

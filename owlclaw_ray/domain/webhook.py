@@ -156,7 +156,7 @@ class Delivery(Struct, frozen=True):
     whole: bool = False
     """Whether the body is the one that came: signed rightly, and text."""
     event: JsonObject | None = None
-    """What a heartbeat is told of it, if it is for one: focus and payload."""
+    """What a heartbeat is told of it, if it is for one: focus and payload, and who had it delivered again, which its model does not see."""
     failures: int = 0
     """How many heartbeats saw it and failed."""
 

@@ -226,7 +226,7 @@ class PermissionGate(Struct, frozen=True):
             return self._request(call, tool, checked, reason, hooks)
         request = self._request(call, tool, checked, reason, hooks)
         decision = await self._asked(self.approve, request)
-        if decision.allows and request.needed > 1:
+        if decision.allows and request.needed_for(decision) > 1:
             decision = ApprovalDecision(
                 Decision.DENY, "two people must allow it, and the approver of this process is one"
             )

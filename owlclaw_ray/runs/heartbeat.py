@@ -18,7 +18,14 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState
-from owlclaw_ray.domain.heartbeat import PENDING_EVENTS, EventSourceKind, Heartbeat, HeartbeatSkipReason, HeartbeatState
+from owlclaw_ray.domain.heartbeat import (
+    PENDING_EVENTS,
+    SUBMITTERS,
+    EventSourceKind,
+    Heartbeat,
+    HeartbeatSkipReason,
+    HeartbeatState,
+)
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.ledger import LedgerKind
@@ -76,7 +83,8 @@ def resumed_heartbeat(run: Run, woken: JsonObject | None) -> HeartbeatDue | None
 
 def _woken(run: Run, data: JsonObject) -> HeartbeatDue:
     """Return it from the data of its journal entry."""
-    trigger = replace(run.trigger, content=_payload(run, data["events"]))
+    submitters = dict.fromkeys((*run.trigger.submitters, *data.get(SUBMITTERS, ())))
+    trigger = replace(run.trigger, content=_payload(run, data["events"]), submitters=tuple(submitters))
     return HeartbeatDue(replace(run, trigger=trigger), HeartbeatState(**data["pulse"]))
 
 
@@ -100,7 +108,9 @@ async def look(
     events, problems = found.result.content["events"], found.result.content["problems"]
     for at, problem in enumerate(problems):
         journal.audit(LedgerKind.WARNING, f"source-{at}", {"what": "event source failed", **problem})
-    inbox = _fitting(_inbox(events), definition.limits.short_term_tokens // 2)
+    fitting = _fitting(_inbox(events), definition.limits.short_term_tokens // 2)
+    askers = list(dict.fromkeys(name for each in fitting for name in each.get(SUBMITTERS, ())))
+    inbox = [{key: value for key, value in each.items() if key != SUBMITTERS} for each in fitting]
     others = [each for each in events if each["source"] != _INBOX]
     if not inbox and not others:
         skipped = _nothing(heartbeat, replace(pulse, fingerprint=""), problems)
@@ -119,7 +129,8 @@ async def look(
     pulse = replace(
         pulse, fingerprint=fingerprint, active_at=now.timestamp(), day=today, woken=woken + 1, paused="", idle=""
     )
-    journal.record(EntryKind.HEARTBEAT_WOKEN, {"events": seen, "pulse": asdict(pulse)})
+    submitters = {SUBMITTERS: askers} if askers else {}
+    journal.record(EntryKind.HEARTBEAT_WOKEN, {"events": seen, "pulse": asdict(pulse), **submitters})
     assert journal.conversation.woken is not None
     return _woken(run, journal.conversation.woken)
 

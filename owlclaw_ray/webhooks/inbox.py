@@ -14,7 +14,7 @@ from datetime import datetime
 import orjson
 from msgspec.structs import replace
 
-from owlclaw_ray.domain.heartbeat import EventSourceKind
+from owlclaw_ray.domain.heartbeat import SUBMITTERS, EventSourceKind
 from owlclaw_ray.domain.json import LARGE, JsonObject
 from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.domain.tracing import HEADER, in_trace
@@ -263,6 +263,8 @@ class WebhookInbox:
                     f"the payload has {size} bytes with its focus, and heartbeats are told {LARGEST_EVENT}: "
                     "have `payload` choose what matters"
                 )
+            if submitters:
+                event[SUBMITTERS] = list(submitters)
             return replace(delivery, agent=mapped.agent, status=DeliveryStatus.WAITING, event=event), None
         trigger = in_trace(mapped.trigger.compact() if len(body) > LARGE else mapped.trigger, traceparent)
         trigger = replace(trigger, submitters=submitters)

@@ -146,7 +146,7 @@ def _lines(approval: wire.Approval) -> list[tuple[str, str]]:
         )
     if approval["excluded"]:
         lines.append(("not by", f"{', '.join(approval['excluded'])}, who asked for the run"))
-    if approval["needed"] > 1 and approval["still_needed"]:
+    if approval["still_needed"] and (approval["needed"] > 1 or approval["allowed_by"]):
         who = "by another person" if approval["allowed_by"] else "by different people"
         lines.append(("still needed", f"{counted(approval['still_needed'], 'allowance')} {who}"))
     decision = approval["decision"]

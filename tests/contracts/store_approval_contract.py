@@ -87,6 +87,8 @@ def request(name: str = "a", agent: AgentRef = AGENT, hours: int = 24) -> Approv
 
 TWO = replace(request(), needed=2)
 """What two principals must allow."""
+ASKED = replace(request(), excluded=("key:asked",))
+"""What somebody asked for who may not allow it."""
 
 
 def waiting(*requests: ApprovalRequest, epoch: int = 1) -> AwaitApprovals:
@@ -305,6 +307,36 @@ class ApprovalContract:
             ApprovalClosed,
         ]
         assert (await claimed(store)).run.status is RunStatus.RUNNING
+
+    async def test_who_changes_the_arguments_of_what_somebody_asked_for_does_not_allow_them_alone(
+        self, store: Store
+    ) -> None:
+        await waits(store, ASKED)
+        ada, bob, carol = (replace(each, arguments={"to": "Bob", "n": [1_000_000]}) for each in (ADA, BOB, CAROL))
+
+        first, again = await one(store, deciding(decision=bob)), await one(store, deciding(decision=bob))
+        other = await one(store, deciding(decision=replace(carol, arguments={"to": "Carol"})))
+
+        assert first == again == AllowanceStored(Approval(ASKED, allowed_by=(Allowance(bob, LATER),)))
+        assert first.approval.still_needed == 1
+        assert isinstance(other, AllowanceStored)
+        assert await store.read(AgentsWithWork()) == []
+
+        settled = await one(store, deciding(decision=carol))
+
+        assert isinstance(settled, ApprovalSettled)
+        assert settled.approval.decision == replace(carol, by="Bob and Carol")
+        assert await one(store, deciding(decision=ada)) == ApprovalClosed(settled.approval)
+
+    async def test_one_may_allow_what_was_asked_for_as_it_is_whoever_would_change_it(self, store: Store) -> None:
+        await waits(store, ASKED)
+        await one(store, deciding(decision=replace(BOB, arguments={"to": "Bob"})))
+
+        settled = await one(store, deciding(decision=replace(CAROL, arguments=ASKED.arguments)))
+
+        assert isinstance(settled, ApprovalSettled)
+        assert settled.approval.still_needed == 0
+        assert (await claimed(store)).journal[-2].data["by"] == "Carol"
 
     async def test_one_denial_is_enough_and_ends_it(self, store: Store) -> None:
         await waits(store, TWO)

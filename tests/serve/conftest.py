@@ -96,9 +96,10 @@ def server(api: FastAPI) -> Iterator[str]:
 
 
 @contextmanager
-def serving(api: FastAPI) -> Iterator[str]:
+def serving(api: FastAPI, port: int = 0) -> Iterator[str]:
     with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
         listener.listen()
         config = uvicorn.Config(api, log_level="error", lifespan="off", ws="none", timeout_graceful_shutdown=1)
         running = uvicorn.Server(config)

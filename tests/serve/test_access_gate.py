@@ -291,6 +291,18 @@ async def test_who_is_narrowed_to_agents_meets_these_alone(http, runtime):
     assert [each["agent"] for each in shown] == ["assistant:ours"]
 
 
+async def test_who_is_narrowed_to_agents_is_told_of_no_definition_but_theirs(http, runtime):
+    narrow = bearer(await issued(runtime, "operator", agents=("agent:zz*", "agent:patient:one")))
+    batch = {"triggers": [{"agent": "zzz"}]}
+
+    asked = (await http.get("/v1/agents/zzz", headers=narrow)).json()
+    [triggered] = (await http.post("/v1/triggers:batch", json=batch, headers=narrow)).json()["results"]
+
+    for problem in (asked, triggered["problem"]):
+        assert (problem["type"], problem["known"]) == ("urn:owlclaw:problem:unknown-agent", ["patient"])
+        assert "assistant" not in problem["detail"]
+
+
 async def test_the_ledger_knows_who_did_it_by_the_key_and_not_by_what_is_said(http, runtime):
     key = await issued(runtime, "developer")
     who = f"key:{key.split('_')[1]} (ci)"

@@ -11,8 +11,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from owlclaw_ray.domain.json import LARGE
-from owlclaw_ray.domain.principal import LOCAL
+from owlclaw_ray.domain.principal import LOCAL, Principal, PrincipalKind
 from owlclaw_ray.errors import OwlClawError
+from owlclaw_ray.ids import TenantId
 from serve import body_limit
 from serve.access_gate import ANYBODY
 from serve.body_limit import BodyLimit, body_handled
@@ -41,16 +42,17 @@ class Handler:
 class Sent:
     """A request as a server gives it to the application."""
 
-    def __init__(self, app, *parts, length=None, query=b"", endless=False, principal=LOCAL):
+    def __init__(self, app, *parts, length=None, query=b"", endless=False, principal=LOCAL, client=("127.0.0.1", 1)):
         self.messages, self.asked = [], 0
         self.parts, self.endless = list(parts), endless
         headers = [] if length is None else [(b"content-length", str(length).encode())]
         scope = {"type": "http", "method": "POST", "path": "/", "query_string": query, "headers": headers}
-        scope[PRINCIPAL] = principal
+        scope[PRINCIPAL], scope["client"] = principal, client
         self.task = asyncio.ensure_future(app(scope, self.receive, self.send))
 
     async def receive(self):
         self.asked += 1
+        await asyncio.sleep(0)
         if not self.parts:
             await asyncio.Event().wait()
         more = len(self.parts) > 1 or self.endless
@@ -79,9 +81,14 @@ async def handler():
 
 @pytest.fixture
 def app(handler, monkeypatch):
+    """It has four places for large bodies, and one for those of nobody."""
     monkeypatch.setattr(body_limit, "_REST_SECONDS", 0.0)
     inner = Starlette(routes=[Route("/", handler.answer, methods=["POST"])], exception_handlers={OwlClawError: told})
-    return BodyLimit(inner, LIMIT, LONG, at_once=2_500_000)
+    return BodyLimit(inner, LIMIT, LONG, at_once=4_500_000)
+
+
+def key(name, tenant="default"):
+    return Principal(TenantId(tenant), PrincipalKind.KEY, name)
 
 
 def large(app, size=LIMIT, **options):
@@ -94,50 +101,118 @@ async def until(holds):
             await asyncio.sleep(0.001)
 
 
-async def test_where_large_bodies_take_all_that_they_may_a_further_one_is_refused_unread_and_small_ones_are_served(
-    app, handler
-):
-    served = [large(app), large(app)]
-    await until(lambda: len(handler.read) == 2)
-    refused, small = large(app), Sent(app, b"{}", length=2)
-    await until(lambda: len(handler.read) == 3 and refused.messages)
+async def filled(app, handler):
+    """Two requests of each of two keys, which take all places."""
+    before = len(handler.read)
+    served = [large(app, principal=key(name)) for name in "aabb"]
+    await until(lambda: len(handler.read) == before + 4)
+    return served
+
+
+async def answered(handler, *requests):
+    handler.gate.set()
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(each.task for each in requests))
+    return [each.status for each in requests]
+
+
+async def test_where_large_bodies_have_all_places_a_further_one_waits_unread_and_small_ones_are_served(app, handler):
+    served = await filled(app, handler)
+    waiting, small = large(app), Sent(app, b"{}", length=2)
+    await until(lambda: len(handler.read) == 5 and app._places.waiting)
+
+    assert (waiting.asked, handler.read[-1]) == (0, 2)
+    assert await answered(handler, *served, waiting, small) == [200] * 6
+
+
+async def test_who_has_waited_long_enough_is_told_to_come_again(app, handler, monkeypatch):
+    monkeypatch.setattr(body_limit, "_WAIT_SECONDS", 0.02)
+    served = await filled(app, handler)
+
+    refused = large(app)
+    await refused.task
 
     assert (refused.status, refused.headers[b"retry-after"], refused.asked) == (503, b"1", 0)
+    assert await answered(handler, *served) == [200] * 4
+    assert app._places.held == app._places.waiting == 0
+
+
+async def test_the_time_that_a_sender_has_does_not_run_while_he_waits_for_a_place(app, handler, monkeypatch):
+    monkeypatch.setattr(body_limit, "_WAIT_SECONDS", 10 * LONG)
+    served = await filled(app, handler)
+    waiting = large(app)
+    await until(lambda: app._places.waiting)
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    monkeypatch.setattr(loop, "time", lambda: now() + 2 * LONG)
+
     handler.gate.set()
-    await asyncio.gather(*(each.task for each in [*served, small]))
-    assert [each.status for each in [*served, small]] == [200, 200, 200]
-    again = large(app)
-    await again.task
-    assert again.status == 200
+    await asyncio.gather(*(each.task for each in [*served, waiting]))
+
+    assert waiting.status == 200
+
+
+async def test_a_key_has_half_of_the_places_and_others_find_the_rest_free(app, handler):
+    served = [large(app, principal=key("greedy")) for _ in range(20)]
+    await until(lambda: len(handler.read) == 2 and app._places.waiting == 18)
+
+    other = large(app, principal=key("other"))
+    await until(lambda: len(handler.read) == 3)
+
+    assert await answered(handler, *served, other) == [200] * 21
+
+
+async def test_a_tenant_with_many_keys_leaves_a_quarter_of_the_places_to_others(app, handler):
+    served = [large(app, principal=key(f"key{number}", "acme")) for number in range(20)]
+    await until(lambda: len(handler.read) == 3 and app._places.waiting == 17)
+
+    other = large(app, principal=key("theirs", "globex"))
+    await until(lambda: len(handler.read) == 4)
+
+    assert await answered(handler, *served, other) == [200] * 21
+
+
+async def test_a_tenant_is_next_however_many_of_another_came_before_it(app, handler):
+    served = [large(app, principal=key(f"key{number}", "acme")) for number in range(20)]
+    others = [large(app, size=LIMIT - 1, principal=key("theirs", "globex")) for _ in range(2)]
+    await until(lambda: len(handler.read) == 4 and app._places.waiting == 18)
+
+    assert await answered(handler, *served, *others) == [200] * 22
+    assert handler.read.index(LIMIT - 1) == 3
+    assert (LIMIT - 1) in handler.read[4:6]
 
 
 async def test_bodies_that_anybody_may_send_take_no_room_from_those_with_a_key(app, handler):
-    public = [large(app, principal=ANYBODY)]
-    await until(lambda: len(handler.read) == 1)
-    refused = large(app, principal=ANYBODY)
-    await refused.task
-    known = [large(app), large(app)]
-    await until(lambda: len(handler.read) == 3)
+    public = [large(app, principal=ANYBODY) for _ in range(20)]
+    await until(lambda: len(handler.read) == 1 and app._public.waiting == 19)
 
-    assert (refused.status, refused.asked) == (503, 0)
-    handler.gate.set()
-    await asyncio.gather(*(each.task for each in [*public, *known]))
-    assert [each.status for each in [*public, *known]] == [200, 200, 200]
+    known = await filled(app, handler)
+
+    assert await answered(handler, *public, *known) == [200] * 24
 
 
-async def test_a_body_without_a_length_counts_as_it_arrives(app, handler):
-    served = [large(app), large(app)]
+async def test_of_those_whom_nobody_knows_one_address_leaves_room_to_others(handler, monkeypatch):
+    monkeypatch.setattr(body_limit, "_REST_SECONDS", 0.0)
+    app = BodyLimit(Starlette(routes=[Route("/", handler.answer, methods=["POST"])]), LIMIT, LONG, at_once=8 * LIMIT)
+    served = [large(app, principal=ANYBODY, client=("192.0.2.1", number)) for number in range(20)]
+    await until(lambda: len(handler.read) == 1 and app._public.waiting == 19)
+
+    other = large(app, principal=ANYBODY, client=("192.0.2.2", 1))
     await until(lambda: len(handler.read) == 2)
 
-    refused = Sent(app, *[b"x" * 100_000] * 9)
-    await refused.task
+    assert await answered(handler, *served, other) == [200] * 21
 
-    assert refused.status == 503
-    assert refused.asked == 6
+
+async def test_a_body_without_a_length_needs_a_place_as_soon_as_it_is_large(app, handler):
+    served = await filled(app, handler)
+
+    waiting = Sent(app, *[b"x" * 30_000] * 9)
     small = Sent(app, b"x" * LARGE)
-    await until(lambda: len(handler.read) == 3)
-    handler.gate.set()
-    await asyncio.gather(*(each.task for each in [*served, small]))
+    await until(lambda: len(handler.read) == 5 and app._places.waiting)
+
+    assert (waiting.asked, handler.read[-1]) == (3, LARGE)
+    assert await answered(handler, *served, waiting, small) == [200] * 6
+    assert handler.read[-1] == 270_000
 
 
 async def test_what_of_a_body_is_handled_makes_room_before_the_response_comes(app, handler):
@@ -148,7 +223,7 @@ async def test_what_of_a_body_is_handled_makes_room_before_the_response_comes(ap
 
     handler.gate.set()
     await asyncio.gather(*(each.task for each in waiting))
-    assert app._bodies._taken == 0
+    assert app._places.held == 0
 
 
 async def test_between_two_large_bodies_small_ones_are_handed_on(app, handler, monkeypatch):
@@ -162,7 +237,7 @@ async def test_between_two_large_bodies_small_ones_are_handed_on(app, handler, m
     assert handler.read == [LIMIT, 2]
     second.task.cancel()
     await asyncio.gather(second.task, return_exceptions=True)
-    assert app._bodies._taken == 0
+    assert app._places.held == 0
 
 
 async def test_a_large_body_that_does_not_arrive_gives_its_place_to_others(app, handler):
@@ -171,7 +246,7 @@ async def test_a_large_body_that_does_not_arrive_gives_its_place_to_others(app, 
     await slow.task
 
     assert slow.status == 408
-    assert app._bodies._taken == 0
+    assert app._places.held == 0
 
 
 async def test_a_limit_for_all_that_is_below_that_of_one_still_lets_one_through(handler):

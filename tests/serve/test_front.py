@@ -8,10 +8,10 @@ import socket
 import tempfile
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import cast
 
 import httpx
 import psutil
@@ -19,9 +19,14 @@ import pytest
 
 from owlclaw_ray.domain.json import LARGE
 from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.kernel.system_clock import SystemClock
+from owlclaw_ray.runtime.api import Runtime
 from serve import front as front_module
+from serve.api import build_api
 from serve.front import Front
 from serve.loopback import free_ports
+from tests.serve.conftest import serving as api_served
+from tests.serve.double import MemoryRuntime
 
 GENEROUS = 60.0
 
@@ -179,65 +184,59 @@ def test_after_the_stop_nothing_listens_or_runs(front):
     assert answer(front) == 0
 
 
-class Gate(BaseHTTPRequestHandler):
-    """Holds every request that has a body until it is opened, and notes how many are there."""
+class Sender:
+    """Sends a request with a body of which most never comes."""
 
-    protocol_version = "HTTP/1.1"
-    opened, lock = threading.Event(), threading.Lock()
-    there = most = 0
+    def __init__(self, front, path, *headers, body=b"1\r\nx\r\n"):
+        self._connection = socket.create_connection(("127.0.0.1", front._port), GENEROUS)
+        lines = f"POST {path} HTTP/1.1", "Host: localhost", *headers, "", ""
+        self._connection.sendall("\r\n".join(lines).encode() + body)
 
-    def do_GET(self):
-        self._answer()
-
-    def do_POST(self):
-        with self.lock:
-            Gate.there += 1
-            Gate.most = max(self.there, self.most)
-        self.opened.wait(GENEROUS)
-        body = self.rfile.read(int(self.headers["Content-Length"])) if "Content-Length" in self.headers else b""
-        with self.lock:
-            Gate.there -= 1
-        self._answer(str(len(body)), close=not body)
-
-    def _answer(self, said="ok", *, close=False):
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(said)))
-        if close:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(said.encode())
-        self.close_connection = close
-
-    def log_message(self, *_):
-        pass
+    def close(self):
+        self._connection.close()
 
 
-@pytest.mark.parametrize("content", [b"x" * (LARGE + 1), lambda: iter([b"x"])], ids=["large", "of unknown size"])
-def test_large_bodies_wait_for_their_turn_outside_and_others_do_not_wait_for_them(content, monkeypatch):
-    monkeypatch.setattr(Gate, "opened", threading.Event())
-    monkeypatch.setattr(Gate, "most", 0)
-    with tempfile.TemporaryDirectory(prefix="owl-", dir="/tmp") as folder, ThreadPoolExecutor(8) as pool:
-        front = Front("127.0.0.1", free_ports(1)[0], Path(folder), large_at_once=2)
-        front.start()
-        with serving(Gate, "127.0.0.1", front.ports[0]):
-            front.wait_until_served(GENEROUS)
-            made = (content if isinstance(content, bytes) else content() for _ in range(8))
-            large = [pool.submit(httpx.post, front.url, content=each, timeout=GENEROUS) for each in made]
-            eventually(lambda: Gate.there == 2 and waiting_in(front) == 6)
-            assert httpx.get(front.url).text == "ok"
-
-            Gate.opened.set()
-
-            assert [each.result().status_code for each in large] == [200] * 8
-        front.stop()
-    assert Gate.most == 2
-
-
-def waiting_in(front):
-    """Return how many requests HAProxy holds back."""
-    return sum(
-        int(line.split(",")[2]) for line in asked(front, "show stat").splitlines() if line.startswith("large,BACKEND")
+@pytest.fixture
+def in_front(front):
+    """HAProxy before a real API, which takes two large bodies at once, none of them of nobody's."""
+    runtime = cast("Runtime", MemoryRuntime(SystemClock()))
+    api = build_api(
+        runtime, clock=SystemClock(), body_limit_bytes=2 * LARGE, bodies_limit_bytes=4 * LARGE, hosts=(front.name,)
     )
+    front.start()
+    with api_served(api, front.ports[0]):
+        front.wait_until_served(GENEROUS)
+        yield front
+
+
+SIGNED = "X-Hub-Signature-256: sha256=00"
+CHUNKED, SIZED = "Transfer-Encoding: chunked", f"Content-Length: {LARGE + 1}"
+TRIGGERS = "/v1/agents/assistant/triggers"
+
+
+@pytest.mark.parametrize("unsized", [True, False], ids=["chunked", "sized"])
+@pytest.mark.parametrize(
+    "slow",
+    [
+        ("/v1/webhooks/github", CHUNKED),
+        ("/v1/webhooks/github", CHUNKED, SIGNED),
+        ("/v1/webhooks/github", SIZED, SIGNED),
+        (TRIGGERS, CHUNKED),
+        (TRIGGERS, SIZED, "Authorization: Bearer owl_made_up"),
+    ],
+    ids=["unsigned", "signed and chunked", "signed", "of unknown size", "with a made-up key"],
+)
+def test_bodies_that_do_not_come_keep_no_large_body_of_others_out(in_front, slow, unsized):
+    with ExitStack() as ended:
+        for _ in range(40):
+            ended.enter_context(closing(Sender(in_front, *slow)))
+        content = b'{"payload": "%s"}' % (b"x" * (LARGE + 1))
+
+        answer = httpx.post(
+            f"{in_front.url}{TRIGGERS}", content=iter([content]) if unsized else content, timeout=GENEROUS
+        )
+
+    assert answer.status_code == 202
 
 
 def asked(front, command):

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import httpx
+import orjson
 import pytest
 
 from owlclaw_ray import OwlClaw
@@ -17,9 +18,11 @@ from owlclaw_ray.access.tokens import IssuerTokens
 from owlclaw_ray.configuration.permissions import SharedPermissionSettings
 from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.issuer import Issuer
+from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.permission import PermissionPolicy
 from owlclaw_ray.domain.principal import LOCAL, ROLES, PrincipalKind
 from owlclaw_ray.domain.schedule import Tick, TickOutcome
+from owlclaw_ray.domain.webhook import DeliverTo
 from owlclaw_ray.ids import DEFAULT_TENANT, KeyId
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.store.queries import ApprovalFilter, RunFilter
@@ -30,6 +33,7 @@ from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.host import HostTools
 from serve.api import build_api
 from tests.issuer import AUDIENCE, RSA, serving_issuer, signed
+from tests.webhooks.conftest import ORDER, mapped, signature
 from tests.worlds import Agents, calls
 
 BURN = calls(("shop.burn", {"what": "papers"}))
@@ -264,6 +268,34 @@ async def test_who_made_a_schedule_asked_for_its_runs_and_so_did_who_had_an_agen
 
     fired = {each.trigger.submitters for each in runs if each.trigger.source}
     assert fired == {(ada,), (bob,), (ada, carol)}
+
+
+async def test_who_has_a_webhook_delivered_again_to_a_heartbeat_asked_for_what_the_heartbeat_does(open_office):
+    clock, options = ManualClock(), {"agent": {"heartbeat": {}}}
+    nowhere, shop = (mapped(agent=agent, deliver=DeliverTo.HEARTBEAT) for agent in ("{body.nobody}", "watch"))
+    async with open_office(clock=clock, webhook_sources=[nowhere], **options) as office:
+        (ada, adas), (_, bobs) = await office.key("ada"), await office.key("bob")
+        content = orjson.dumps(ORDER)
+        headers = {"X-Signature": signature(content), "X-Delivery": "d1", "X-Event": "paid"}
+        lost = await office.http.post("/v1/webhooks/shop", content=content, headers=headers)
+
+    options = {"agent": {"heartbeat": {}}}
+    async with open_office(clock=clock, webhook_sources=[shop], **options) as office:
+        again = await office.http.post(f"/v1/deliveries/{lost.json()['delivery_id']}/redelivery", headers=adas)
+        await office.runtime.heartbeats.tick()
+        await clock.advance(300)
+        await office.runtime.schedule_firer.fire_all_due()
+        [asked] = await office.asked()
+        refused, allowed = await office.decide(asked, adas), await office.decide(asked, bobs)
+        await office.ended(asked.run_id)
+        entries = await office.runtime.journal(DEFAULT_TENANT, asked.run_id)
+
+    assert (lost.status_code, again.json()["status"]) == (422, "waiting")
+    assert asked.excluded == (ada,)
+    assert (refused.status_code, allowed.status_code, office.burnt) == (403, 200, ["papers"])
+    [told] = [each.data["user"] for each in entries if each.kind is EntryKind.PROMPT_BUILT]
+    assert "order 17" in told
+    assert ada not in told
 
 
 async def test_what_a_schedule_starts_counts_in_the_quota_of_the_key_that_made_it(open_office):

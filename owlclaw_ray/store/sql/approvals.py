@@ -84,7 +84,7 @@ def decide(store: WorkingSet, command: DecideApproval) -> Settled:
         return ApprovalClosed(_settle(store, approval, ApprovalStatus.EXPIRED, _EXPIRED, command.at).approval)
     if not command.decision.allows:
         return _settle(store, approval, ApprovalStatus.DENIED, command.decision, command.at)
-    if approval.request.needed == 1:
+    if approval.request.needed_for(command.decision) == 1:
         return _settle(store, approval, ApprovalStatus.ALLOWED, command.decision, command.at)
     if approval.says_already(command.decision):
         return AllowanceStored(approval)
