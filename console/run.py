@@ -259,6 +259,8 @@ def _curl(run: Run, server: str, *, keyed: bool) -> str:
     body: dict[str, Any] = {"focus": run.trigger.focus} if run.trigger.focus else {}
     if run.trigger.content is not None:
         body["payload"] = run.trigger.payload
+    besides = {name: getattr(run.trigger, name) for name in ("task_type", "session", "user")}
+    body |= {name: value for name, value in {**besides, "priority": run.priority}.items() if value}
     said = json_text(body)
     if len(said) > _MOST_CURL:
         return ""
