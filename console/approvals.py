@@ -10,13 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from console.jinja import query
-from console.pages import FRAGMENT, PREFIX, Pages, back, own_path, page
+from console.pages import FRAGMENT, NOT_OF_THE_FORM, PREFIX, Pages, back, own_path, page
 from console.text import pretty
 from console.visits import SentForm, read_form
 from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStatus
-from owlclaw_ray.errors import NotFoundError, Problem, ToolArgumentsError
+from owlclaw_ray.errors import NotFoundError, OwlClawError, Problem, ToolArgumentsError
 from owlclaw_ray.ids import ApprovalId
 from owlclaw_ray.store.queries import ApprovalFilter, Place
 from serve.errors import InvalidRequestError, MalformedJsonError
@@ -28,15 +28,15 @@ from serve.parameters import (
     principal_of,
     tenant_of,
 )
+from serve.problems import problem_of
 from serve.request_bodies import checked, read_json
 
 PAGE = 100
 _ANY = "any"
 _PENDING = ApprovalStatus.PENDING.value
-_UNPROCESSABLE = 422
 
 
-class RefusedEdit(Struct, frozen=True):
+class RefusedDecision(Struct, frozen=True):
     """What somebody wrote in a form that was refused, so that nobody has to write it again."""
 
     arguments: str
@@ -114,11 +114,21 @@ class ApprovalPages(Pages):
         approval = await self._approval(request)
         try:
             await self._decide(request, form, approval)
-        except (InvalidRequestError, ToolArgumentsError) as error:
-            wrong = error.details if isinstance(error, ToolArgumentsError) else tuple(map(str, error.problems))
-            refused = RefusedEdit(form.text("arguments"), form.text("reason"), wrong, own_path(form.text("back"), ""))
-            response = await self._shown(request, approval, refused)
-            response.status_code = _UNPROCESSABLE
+        except OwlClawError as error:
+            problem = problem_of(error, request.scope["path"])
+            if problem.status >= NOT_OF_THE_FORM:
+                raise
+            wrong: tuple[str, ...] = (problem.detail,)
+            if isinstance(error, InvalidRequestError):
+                wrong = tuple(map(str, error.problems))
+            elif isinstance(error, ToolArgumentsError):
+                wrong = error.details
+            refused = RefusedDecision(
+                form.text("arguments"), form.text("reason"), wrong, own_path(form.text("back"), "")
+            )
+            response = await self._shown(request, await self._approval(request), refused)
+            response.status_code = problem.status
+            response.headers.update(problem.headers)
             return response
         self._badge.changed(tenant_of(request))
         asked_by = approval.request.agent.agent_id if principal_of(request).patterns else ""
@@ -134,7 +144,7 @@ class ApprovalPages(Pages):
         decision = convert({**decided, **who}, ApprovalDecision)
         await self._runtime.decide(tenant_of(request), approval.request.approval_id, decision)
 
-    async def _shown(self, request: Request, approval: Approval, refused: RefusedEdit | None = None) -> Response:
+    async def _shown(self, request: Request, approval: Approval, refused: RefusedDecision | None = None) -> Response:
         who = principal_id_of(request)
         here = refused.back if refused else ""
         return await self.shown(request, "approval.html", approval=approval, decider=who, refused=refused, here=here)

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from console.arguments import argument_fields
 from console.schedule_times import in_words, local
 from console.static_files import address
-from console.text import brief, clipped, finalised, pretty
+from console.text import brief, clipped, field, finalised, pretty
 
 
 def _environment() -> Environment:
@@ -32,6 +32,7 @@ def _environment() -> Environment:
         "count": counted,
         "definition": definition_of,
         "duration": duration,
+        "field": field,
         "in_words": in_words,
         "instant": instant,
         "iso": iso,

@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from console.jinja import segment
 from console.pages import Pages, page, see
-from console.text import visible
 from console.visits import SentForm, read_form
 from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
@@ -118,7 +117,7 @@ class MemoryPages(Pages):
         if changed := _changed(form.text("seen"), memory):
             raise MemoryChangedError(memory.memory_id, changed)
         asked: JsonObject = {"tags": _tags(form)}
-        if form.text("content").strip() != visible(memory.content).strip():
+        if _lines(form.text("content")) != _lines(memory.content):
             asked["content"] = form.text("content").strip()
         change = checked(asked, wire.MemoryChange)
         await self._runtime.memory.edit(
@@ -162,6 +161,11 @@ def _changed(shown: str, memory: Memory) -> Sequence[str]:
     """Return what of a memory is not any more what a page showed, as `seen` told it."""
     before, now = shown.partition("-"), seen(memory).partition("-")
     return [name for name, place in (("content", 0), ("tags", 2)) if before[place] != now[place]]
+
+
+def _lines(text: str) -> str:
+    """Return a text as a browser's field of several lines has it."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").strip()
 
 
 def _hash(*texts: str) -> str:

@@ -45,7 +45,7 @@ _SCOPES: dict[Callable[..., Awaitable[Response]], str] = {}
 """Of each page."""
 _REFUSAL = "owlclaw.refusal"
 """In the ASGI scope: the form that comes back."""
-_NOT_OF_THE_FORM = 500
+NOT_OF_THE_FORM = 500
 """The first status that says nothing of what was sent."""
 _WORTH_COMPRESSING = 1_000
 """Bytes of a page."""
@@ -119,7 +119,7 @@ def _returned(endpoint: _Endpoint, form: Callable[..., Awaitable[Response]]) -> 
             return await endpoint(self, request)
         except (OwlClawError, RequestValidationError) as error:
             problem = self._refuse(request, sent, error)
-            if problem.status >= _NOT_OF_THE_FORM or not principal_of(request).may(_SCOPES[form]):
+            if problem.status >= NOT_OF_THE_FORM or not principal_of(request).may(_SCOPES[form]):
                 raise
             try:
                 response = await form(self, request)

@@ -9,7 +9,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar
 
-import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,7 +18,7 @@ from console.family import family
 from console.jinja import Templates, query, segment
 from console.pages import FRAGMENT, Pages, known, page, see
 from console.runs import again, begun, run_of, seq_of
-from console.text import bytes_of, pretty
+from console.text import bytes_of, json_text, pretty
 from console.timeline import RunTimeline, Zoom, flame, timeline
 from console.visits import read_form
 from console.whole_runs import WholeRuns
@@ -260,7 +259,9 @@ def _curl(run: Run, server: str, *, keyed: bool) -> str:
     body: dict[str, Any] = {"focus": run.trigger.focus} if run.trigger.focus else {}
     if run.trigger.content is not None:
         body["payload"] = run.trigger.payload
-    said = orjson.dumps(body).decode()
+    besides = {name: getattr(run.trigger, name) for name in ("task_type", "session", "user")}
+    body |= {name: value for name, value in {**besides, "priority": run.priority}.items() if value}
+    said = json_text(body)
     if len(said) > _MOST_CURL:
         return ""
     key = ' -H "Authorization: Bearer $OWLCLAW_API_KEY"' if keyed else ""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 import orjson
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from msgspec import Struct
 
 from owlclaw_ray.domain.json import JsonValue
@@ -48,6 +48,8 @@ def _table() -> _Table:
 
 
 _VISIBLE = _table()
+_IN_FIELDS = {code: f"&#{code};" for code in _VISIBLE if code not in range(0x80, 0xA0)} | {0: _VISIBLE[0]}
+"""References; those to C1 controls mean other characters, and there is none to NUL, which no field holds."""
 _IN_JSON = {code: json.dumps(chr(code))[1:-1] for code in _VISIBLE if code >= _DELETE}
 
 
@@ -63,6 +65,11 @@ def finalised(value: object) -> object:
     if value is None:
         return ""
     return value if isinstance(value, Markup) else visible(str(value))
+
+
+def field(value: object) -> Markup:
+    """Return what the value of a field is, or what is copied, exactly: sent back it means the same. Its source can do nothing."""
+    return Markup(str(escape("" if value is None else str(value))).translate(_IN_FIELDS))  # noqa: S704 - it is escaped
 
 
 class Clipped(Struct, frozen=True):

@@ -64,6 +64,9 @@ function show() {
 
 if (document.getElementById("views")) show();
 
-// The next step through many runs, if this page was reached by the one before.
+// The next step through many runs, if this page was reached by the one before: whoever comes back to it, or loads it again, has stopped.
 const further = document.querySelector("form[data-goes-on]");
-if (further) setTimeout(() => further.requestSubmit(), 300);
+if (further && performance.getEntriesByType("navigation")[0]?.type === "navigate") {
+  const next = setTimeout(() => further.requestSubmit(), 300);
+  addEventListener("pagehide", () => clearTimeout(next));
+}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import re
 
+import pytest
 from msgspec.structs import replace
 
 from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, Limits, ModelChoice
@@ -164,6 +166,21 @@ async def test_a_memory_has_its_history_newest_first(browser, runtime):
     assert '<span class="tag">archived</span>' in archived
     assert '/archive"' not in archived
     assert (await browser.get("/console/agents/assistant/memories/mem_none")).status_code == 404
+
+
+@pytest.mark.parametrize("content", ["at\u200bten <b>", "one\r\ntwo", "订单\u202e"])
+async def test_a_memory_whose_tags_are_edited_keeps_its_text(browser, runtime, content):
+    memory = await runtime.memory.remember(AgentRef.parse("assistant"), content, ("load",))
+    path = f"/console/agents/assistant/memories/{memory.memory_id}"
+    page = (await browser.get(path)).text
+    source = re.search(r'<textarea name="content"[^>]*>([^<]*)<', page)[1]
+    written = html.unescape(source).replace("\r\n", "\n").replace("\n", "\r\n")
+
+    fields = {"content": written, "tags": "load, new", "seen": re.search(r'name="seen" value="([^"]*)"', page)[1]}
+    assert (await browser.fill(path, path, **fields)).status_code == 303
+
+    edited = await runtime.memory.memory(AgentRef.parse("assistant"), memory.memory_id)
+    assert (edited.content, edited.tags) == (content, ("load", "new"))
 
 
 async def test_the_history_of_a_memory_is_for_those_who_may_read_the_ledger(browser, runtime):

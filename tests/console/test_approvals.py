@@ -13,6 +13,7 @@ from console.approvals import PAGE
 from owlclaw_ray.access.keys import KeyRequest
 from owlclaw_ray.domain.approval import Allowance, ApprovalDecision, ApprovalStatus, Decision
 from owlclaw_ray.domain.principal import LOCAL
+from owlclaw_ray.errors import AccessDeniedError
 from tests.console.conftest import issued, token_of
 from tests.console.test_fleet import words
 from tests.console.test_pages import HOSTILE, is_harmless
@@ -98,6 +99,48 @@ async def test_an_edit_that_is_refused_is_shown_again_with_what_is_wrong(browser
     assert runtime._approvals[approval.request.approval_id].status is ApprovalStatus.PENDING
     again = {**fields, "token": token_of(refused.text), "arguments": '{"to": "ops"}'}
     assert (await browser.send_form(f"{path_of(approval)}/decision", **again)).status_code == 303
+
+
+async def test_a_decision_that_comes_second_is_shown_who_decided_with_its_comment_and_a_way_back(browser, runtime):
+    approval = runtime.request_approval()
+    page = (await browser.get(INBOX)).text
+    await runtime.decide("default", approval.request.approval_id, ApprovalDecision(Decision.DENY, "no", "ada"))
+    fields = {
+        "decision": "allow_once",
+        "reason": "因为客户在等",
+        "arguments": '{"to": "ops"}',
+        "back": f"{INBOX}?agent=assistant",
+    }
+
+    refused = await browser.send_form(f"{path_of(approval)}/decision", token=token_of(page), **fields)
+
+    assert refused.status_code == 409
+    said = words(refused.text)
+    for text in (
+        "nothing has changed. approval 'apr_1' is not pending: it is denied",
+        "denied by ada",
+        "Your comment 因为客户在等",
+        'Your arguments {"to": "ops"}',
+    ):
+        assert text in said, text
+    assert f'href="{INBOX}?agent=assistant">Back to the inbox' in refused.text
+    assert "decision" not in set(re.findall(r'<button[^>]* name="([^"]+)"', refused.text))
+
+
+async def test_a_decision_that_somebody_else_must_make_comes_back_with_its_comment(browser, runtime, monkeypatch):
+    approval = runtime.request_approval()
+
+    async def refuse(*_):
+        raise AccessDeniedError("you asked for this run: somebody else must allow the call")
+
+    monkeypatch.setattr(runtime, "decide", refuse)
+    refused = await browser.fill(INBOX, f"{path_of(approval)}/decision", decision="allow_once", reason="因为客户在等")
+
+    assert refused.status_code == 403
+    assert "somebody else must allow the call" in words(refused.text)
+    assert 'name="reason"' in refused.text
+    assert 'value="因为客户在等"' in refused.text
+    assert f'href="{INBOX}">Back to the inbox' in refused.text
 
 
 async def test_who_asked_for_the_run_is_told_that_somebody_else_must_allow_the_call_and_may_deny_it(browser, runtime):

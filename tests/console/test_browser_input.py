@@ -206,6 +206,31 @@ def test_the_next_step_through_many_runs_goes_on_by_itself(chromium, http):
         expect(page.get_by_role("status").filter(has_text="3 runs asked to stop")).to_be_visible()
 
 
+def test_who_stopped_on_the_way_through_many_runs_and_comes_back_goes_on_only_by_the_button(chromium, http):
+    runs = [
+        http.post(f"/v1/agents/cashier:stopped{number}/triggers", json={"focus": "stopped midway"}).json()["run_id"]
+        for number in range(3)
+    ]
+    way = f"/console/runs/matching?action=cancel&text=stopped+midway&upto={runs[2]}&before={runs[2]}&done=1"
+    sent = []
+    with opened(chromium, http) as page:
+        page.on("request", lambda asked: sent.append(asked.url) if asked.method == "POST" else None)
+        page.clock.install(time="2026-11-27T10:00:00Z")
+        page.clock.pause_at("2026-11-27T11:00:00Z")
+        page.evaluate("way => location.assign(way)", way)
+        page.get_by_role("link", name="Stop here").click()
+        page.wait_for_url("**/console/runs?*")
+
+        for again in (page.go_back, page.reload):
+            again()
+            page.clock.run_for(5_000)
+            expect(page.get_by_role("button", name="Go on")).to_be_visible()
+        page.get_by_role("button", name="Go on").click()
+
+        page.wait_for_url("**/console/runs?*did=cancel-3*")
+        assert len(sent) == 1
+
+
 def decide(http: httpx.Client, approval: dict[str, str]) -> None:
     """Have somebody else deny the call, and wait until its run is over."""
     decided = {"decision": "deny", "reason": "a test"}

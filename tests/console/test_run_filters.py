@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from datetime import datetime, timedelta, timezone
+from urllib.parse import quote_plus
 
 import pytest
 
@@ -157,6 +158,24 @@ async def test_what_would_be_done_to_all_that_match_is_shown_and_then_done_in_st
     assert {runtime._runs[each].status for each in ids} == {RunStatus.CANCELLED}
     assert runtime._runs[over].status is RunStatus.COMPLETED
     assert {runtime._runs[each].status for each in (other, later)} == {RunStatus.RUNNING}
+
+
+@pytest.mark.parametrize("unseen", ["\u200b", "\u202e", "\ufeff", "\U000e0041"])
+async def test_a_filter_with_a_character_that_is_not_seen_acts_on_the_runs_that_it_showed(browser, runtime, unseen):
+    text = f"order{unseen}17 <&\"'"
+    for focus in ("order 17", "U+200B order 17", text):
+        await triggered(runtime, "patient", focus)
+    asked = quote_plus(text)
+    listed = (await browser.get(f"/console/runs?text={asked}")).text
+    assert html.unescape(re.search(r'name="text" value="([^"]*)"', listed)[1]) == text
+
+    page = (await browser.get(f"/console/runs/matching?action=cancel&text={asked}")).text
+    shown = rows(page)
+    assert fields_of(page)["text"] == text
+    await walk(browser, page)
+
+    cancelled = [run.run_id for run in runtime._runs.values() if run.status is RunStatus.CANCELLED]
+    assert sorted(cancelled) == sorted(shown) != []
 
 
 async def test_running_all_that_match_again_twice_with_one_form_makes_one_run_each(browser, runtime, monkeypatch):

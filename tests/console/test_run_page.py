@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import shlex
 from datetime import timedelta
 
 import orjson
@@ -16,6 +17,7 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.lineage import ChildRole, Lineage
 from owlclaw_ray.domain.run import RunResult, RunStatus, Usage
+from owlclaw_ray.domain.trigger import ENQUEUED, Trigger, TriggerKind
 from owlclaw_ray.ids import RecordId
 from owlclaw_ray.models.sanitise import as_data
 from owlclaw_ray.runs.prompt import first_message, system_prompt
@@ -387,6 +389,27 @@ async def test_a_live_page_asks_for_the_head_that_it_shows(browser, runtime):
     head = html.unescape(re.search(r' head="([^"]+)"', page)[1])
     assert head == f"/console/runs/{run_id}?view=journal&picture=time&zoom=0-500&fragment=head"
     assert "<html" not in (await browser.get(head)).text
+
+
+async def test_the_command_of_a_run_triggers_the_same(browser, runtime):
+    trigger = Trigger(
+        TriggerKind.API, {"order": "a\u200b'b"}, "看 \u202e 'it'", task_type="triage", session="s 1", user="ada"
+    )
+    ref, admission = AgentRef.parse("patient"), replace(ENQUEUED, priority=7)
+    run = runtime._runs[(await runtime.submit(ref, trigger, admission)).run_id]
+    page = (await browser.get(f"/console/runs/{run.run_id}")).text
+    shell = re.search(r'<section class="shell">(.*?)</section>', page, re.DOTALL)[1]
+    shown, copied = re.search(r'tabindex="0">([^<]*)<.*data-text="([^"]*)"', shell).groups()
+    assert html.unescape(shown) == html.unescape(copied)
+    words = shlex.split(html.unescape(copied))
+
+    sent = await browser.post(
+        words[1], content=words[words.index("-d") + 1], headers={"Content-Type": "application/json"}
+    )
+
+    again = runtime._runs[sent.json()["run_id"]]
+    assert again.trigger == replace(trigger, submitters=again.trigger.submitters)
+    assert (again.agent, again.priority) == (ref, 7)
 
 
 async def test_each_entry_is_there_as_a_command(browser, runtime):

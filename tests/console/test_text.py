@@ -6,7 +6,7 @@ import re
 import pytest
 
 from console.jinja import duration, money
-from console.text import brief, clipped, json_text, pretty, visible
+from console.text import brief, clipped, field, json_text, pretty, visible
 
 
 @pytest.mark.parametrize(
@@ -67,6 +67,22 @@ def test_json_of_any_depth_in_a_text_is_shown_and_grows_little(depth, opens, clo
 
     assert re.sub(r"\s", "", shown) == said
     assert len(shown) < 5_000 + 3 * len(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("order\u200b17", "order&#8203;17"),
+        ("\u202eexe <b>&\"'", "&#8238;exe &lt;b&gt;&amp;&#34;&#39;"),
+        ("\x07\x1b\x7f\r\n\t", "&#7;&#27;&#127;&#13;\n\t"),
+        ("\x9b2J", "\x9b2J"),
+        ("订单\U000e0041", "订单&#917569;"),
+        (None, ""),
+        (7, "7"),
+    ],
+)
+def test_a_field_has_exactly_its_text_and_its_source_moves_nothing(text, source):
+    assert field(text) == source
 
 
 def test_json_that_is_nested_deeper_or_has_larger_numbers_than_others_write_is_shown():
