@@ -1431,6 +1431,8 @@ class Node(TypedDict):
     slots: list[Slots]
     parts: list[str]
     """The parts of the runtime that live there."""
+    missing: list[str]
+    """Those that each node has, and this one has not."""
     clock: NodeClock | None
     report: NodeReport | None
     """Null if the node did not answer."""
@@ -1466,6 +1468,8 @@ class Nodes(TypedDict):
     """The nodes of the cluster, by id, those that were lost included. `lease` is null where no other cluster can use the store."""
 
     nodes: list[Node]
+    missing: list[str]
+    """Parts of which the cluster has one, and that live nowhere now."""
     lease: Lease | None
 
 

@@ -120,6 +120,8 @@ class NodeView(Struct, frozen=True):
     clock: NodeClock | None
     report: NodeReport | None
     """None if its root did not answer."""
+    missing: tuple[str, ...] = ()
+    """The parts that each node of this runtime has, and this one has not; of none that does not take part."""
 
 
 class OtherCluster(Struct, frozen=True):
@@ -153,6 +155,8 @@ class ClusterView(Struct, frozen=True):
 
     nodes: tuple[NodeView, ...] = ()
     lease: LeaseView | None = None
+    missing: tuple[str, ...] = ()
+    """The parts of which this runtime has one, and that live nowhere now."""
 
 
 def nodes_called(view: ClusterView, name: str) -> tuple[NodeView, ...]:

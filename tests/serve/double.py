@@ -347,7 +347,9 @@ def node_view(name: str = "alpha", **changes: object) -> NodeView:
 LOST = {"state": NodeCondition.LOST, "problem": "missed heartbeats", "report": None, "clock": None, "parts": ()}
 WEST = OtherCluster("west", ("omega",), "0.0.9", "0015", "2026-11-20T10:00:00+00:00")
 CLUSTER = ClusterView(
-    (node_view(), node_view("beta", **LOST)), LeaseView("east", held=True, generation=3, holder="", others=(WEST,))
+    (node_view(), node_view("beta", **LOST)),
+    LeaseView("east", held=True, generation=3, holder="", others=(WEST,)),
+    missing=("directory", "scheduler"),
 )
 
 
