@@ -1397,8 +1397,8 @@ class NodeReport(TypedDict):
     """A hash of the definitions and of the application's Python files; empty if its folder is not there."""
     shared_files: bool
     """Whether memories, artifacts or attempts are files in `data_dir`, which then must be the same folder on all nodes."""
-    server_file: str
-    """A hash of what the server wrote of itself into `data_dir`, as the node sees it; empty if it sees nothing."""
+    folder_mark: str
+    """What the Directory wrote into its `data_dir` when it began, as the node sees it; empty if it sees nothing."""
 
 
 class NodeClock(TypedDict):

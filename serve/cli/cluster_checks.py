@@ -108,6 +108,8 @@ class _UsualValues:
         self._reports = [
             node["report"] for node in sorted(nodes, key=lambda node: not node["head"]) if node["report"] is not None
         ]
+        of_directory = (node["report"] for node in nodes if "directory" in node["parts"])
+        self._mark = next((each["folder_mark"] for each in of_directory if each is not None), "")
 
     def of(self, value: Callable[[wire.NodeReport], str | None]) -> str | None:
         """Return the most frequent value."""
@@ -121,9 +123,10 @@ class _UsualValues:
             told = [each for each in told if each is not None] or told
         return Counter(told).most_common(1)[0][0]
 
-    def head(self, value: Callable[[wire.NodeReport], str]) -> str:
-        """Return the head's value, if the head answers."""
-        return value(self._reports[0])
+    @property
+    def folder_mark(self) -> str | None:
+        """The mark in the data folder of the Directory's node, which wrote it; the most frequent one if that does not answer."""
+        return self._mark or self.of(lambda each: each["folder_mark"])
 
 
 def _check_node(node: wire.Node, usual: _UsualValues) -> Iterator[CheckFinding]:
@@ -141,10 +144,10 @@ def _check_node(node: wire.Node, usual: _UsualValues) -> Iterator[CheckFinding]:
     yield from _versions(subject, report, usual)
     yield from _variables(subject, report, usual)
     yield from _application(subject, report, usual)
-    if report["shared_files"] and report["server_file"] != usual.head(lambda each: each["server_file"]):
+    if report["shared_files"] and (not report["folder_mark"] or report["folder_mark"] != usual.folder_mark):
         yield fail(
             subject,
-            f"its {report['data_dir']['path']} is not the folder of the head: agents there lack their memories and artifacts",
+            f"what the Directory wrote is not in its {report['data_dir']['path']}: agents there lack their memories and artifacts",
             "mount the same file system there, or set memory.home to database",
         )
     yield from _store(subject, report["load"])

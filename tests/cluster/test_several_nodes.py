@@ -327,7 +327,7 @@ def check_nodes(before, after):
         assert node["report"]["data_dir"]["total"] > 0
         assert node["report"]["ray_dir"]["total"] > 0
     assert len({node["report"]["application"] for node in before} - {""}) == 1
-    assert len({node["report"]["server_file"] for node in before} - {""}) == 1
+    assert len({node["report"]["folder_mark"] for node in before} - {""}) == 1
     assert sum(node["report"]["load"]["agents"] for node in before) > 0
     parts = [part for node in before for part in node["parts"]]
     assert (parts.count("directory"), parts.count("scheduler")) == (1, 1)

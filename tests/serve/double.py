@@ -325,7 +325,7 @@ def node_view(name: str = "alpha", **changes: object) -> NodeView:
         variables=(NodeVariable("RAY_AUTH_MODE", "token"), NodeVariable("RAY_AUTH_TOKEN", "hash 1")),
         application="9c1e",
         shared_files=False,
-        server_file="77d0",
+        folder_mark="77d0",
     )
     report = replace(report, **{key: changes.pop(key) for key in {*report.__struct_fields__} & changes.keys()})
     view = NodeView(

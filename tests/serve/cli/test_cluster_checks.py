@@ -74,7 +74,8 @@ RAY_260, RAY_261 = (Versions("3.11.9", ray, "1.0.0", "Linux x86_64") for ray in 
         ({"memory_used": 0.97}, Level.WARN, "97% of its memory is used"),
         ({"application": ""}, Level.FAIL, "finds neither definitions nor Python files"),
         ({"application": "other"}, Level.WARN, "has other definitions or other Python files"),
-        ({"shared_files": True, "server_file": ""}, Level.FAIL, "is not the folder of the head"),
+        ({"shared_files": True, "folder_mark": ""}, Level.FAIL, "what the Directory wrote is not in its /srv/shop"),
+        ({"shared_files": True, "folder_mark": "another"}, Level.FAIL, "what the Directory wrote is not in its"),
         ({"missing": ("keeper",)}, Level.FAIL, "has no keeper"),
         ({"missing": ("mcp_pool",)}, Level.FAIL, "has no mcp_pool"),
         ({"state": NodeCondition.DRAINING, "problem": "Ray drains it"}, Level.WARN, "leaves: Ray drains it"),
@@ -98,7 +99,27 @@ def test_a_node_that_differs_or_lacks_something_is_told_with_how_to_mend_it(chan
 
 
 def test_a_data_folder_of_its_own_is_no_fault_where_nothing_in_it_is_shared():
-    assert {each[0] for each in found(node_view("beta", shared_files=False, server_file=""))} == {Level.OK}
+    assert {each[0] for each in found(node_view("beta", shared_files=False, folder_mark=""))} == {Level.OK}
+
+
+def test_no_data_folder_is_taken_for_the_shared_one_where_none_has_the_mark_of_the_directory():
+    unmarked = {"shared_files": True, "folder_mark": ""}
+
+    said = found(node_view("beta", **unmarked), head=node_view("alpha", parts=PARTS, **unmarked))
+
+    assert [(level, subject) for level, subject, _, _ in said] == [
+        (Level.FAIL, "node alpha"),
+        (Level.FAIL, "node beta"),
+    ]
+
+
+def test_the_folder_of_the_node_with_the_directory_is_the_right_one_whatever_the_others_see():
+    stale = {"shared_files": True, "folder_mark": "old"}
+    home = node_view("beta", shared_files=True, folder_mark="new", parts=("root", "keeper", "gateway", "directory"))
+
+    said = found(home, node_view("gamma", **stale), head=node_view("alpha", **stale))
+
+    assert [subject for level, subject, _, _ in said if level is Level.FAIL] == ["node alpha", "node gamma"]
 
 
 def test_a_clock_that_is_off_by_less_than_is_known_of_it_is_not_told():
