@@ -14,6 +14,7 @@ from typing import Any
 from actors.hosts import ActorHost, RootedPool
 from actors.keeper_client import KeeperClient
 from actors.logs import configure
+from actors.node_files import mark_folder
 from actors.nodes import cluster_name, request_nodes
 from actors.plan import RuntimePlan
 from actors.remote import AgentHandle, calls, end_process, here, in_time
@@ -84,6 +85,7 @@ class DirectoryActor(RemoteActor):
         self._drained: DrainedNodes | None = None
         self._marking = asyncio.Lock()
         self._draining: set[asyncio.Task[None]] = set()
+        self._marked = asyncio.create_task(self._mark_folder())
         self._looked = False
         """Whether the store was asked once which nodes are drained: before that, this cluster does not ask for the lease."""
         cluster = cluster_name(plan.store_url)
@@ -122,6 +124,13 @@ class DirectoryActor(RemoteActor):
             growth=Growth(request_nodes, self._plan.placement.most_nodes) if self._plan.placement.most_nodes else None,
             term=0 if self._lease is None else self._lease.term,
         )
+
+    async def _mark_folder(self) -> None:
+        """Leave a mark by which nodes see whether they share the data folder of this one."""
+        try:
+            await in_file_thread(mark_folder, Path(self._plan.worker.data_dir))
+        except OSError as error:
+            logger.warning("whether nodes share the data folder is not known, it cannot be written: %s", error)
 
     async def _start(self, directory: Directory) -> None:
         while True:

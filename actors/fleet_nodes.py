@@ -41,6 +41,7 @@ _MAX_LOST = 20
 _HEAD = "node:__internal_head__"
 _NODE_PARTS: tuple[PartName[Any], ...] = (ROOT, KEEPER, GATEWAY, MCP_POOL)
 _SHARED_PARTS: tuple[PartName[Any], ...] = (DIRECTORY, SCHEDULER, EXPORTER)
+_TAKES_PART = frozenset({NodeCondition.ACTIVE, NodeCondition.DRAINING})
 
 
 class _Death(IntEnum):
@@ -108,6 +109,9 @@ class FleetNodes:
         self._namespace, self._clock = plan.namespace, clock
         self._of_one_node = plan.store_url.startswith("sqlite")
         self._directory = NamedActor(DIRECTORY, plan.namespace)
+        unused = {part for part, options in ((MCP_POOL, plan.mcp), (EXPORTER, plan.tracing)) if options is None}
+        self._of_each_node = [part for part in _NODE_PARTS if part not in unused]
+        self._of_the_cluster = [part for part in _SHARED_PARTS if part not in unused]
 
     async def __call__(self) -> ClusterView:
         """Return the nodes that there are now, and the lease."""
@@ -120,7 +124,8 @@ class FleetNodes:
             asyncio.gather(*(self._view(node, names[node.node_id], shared, salt) for node in nodes)),
             in_time(self._directory.call.lease(), ANSWER_SECONDS),
         )
-        return ClusterView(tuple(_marked(view, drained or ()) for view in views), lease)
+        missing = tuple(str(part) for part in self._of_the_cluster if part not in shared)
+        return ClusterView(tuple(_marked(view, drained or ()) for view in views), lease, missing)
 
     async def _view(self, node: RayNode, name: str, shared: Mapping[str, str], salt: bytes) -> NodeView:
         report, clock, parts = None, None, tuple[str, ...]()
@@ -129,7 +134,8 @@ class FleetNodes:
         else:
             node_state, problem = await self._state(node)
             parts = await asyncio.to_thread(self._parts, node.node_id)
-        if node_state in {NodeCondition.ACTIVE, NodeCondition.DRAINING}:
+        missing = tuple(str(part) for part in self._of_each_node if node_state in _TAKES_PART and part not in parts)
+        if node_state in _TAKES_PART:
             root: NamedRoot = NamedActor(ROOT, self._namespace, node.node_id)
             clock = await in_time(clock_of(root.call.now, lambda: self._clock.now().timestamp()), ANSWER_SECONDS)
             report = None if clock is None else await in_time(root.call.inspect(salt), ANSWER_SECONDS)
@@ -147,6 +153,7 @@ class FleetNodes:
             parts=(*parts, *(part for part, home in shared.items() if home == node.node_id)),
             clock=clock,
             report=report,
+            missing=missing,
         )
 
     async def _state(self, node: RayNode) -> tuple[NodeCondition, str]:

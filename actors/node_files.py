@@ -22,6 +22,7 @@ Token = NewType("Token", str)
 """What a node writes into its marker: another one for each check."""
 
 _FOLDER = "nodes"
+_MARK = "mark"
 _NO_FILE = ""
 _SECONDS = 60.0
 """How long the nodes have for one question. One whose first worker starts needs some seconds."""
@@ -81,6 +82,17 @@ class Markers:
                 (self._folder / node_id).unlink()
         with suppress(OSError):
             self._folder.rmdir()
+
+
+def mark_folder(data_dir: Path) -> None:
+    """Leave another mark than before in the data folder: nodes that see the same one have the same folder. Raises OSError."""
+    make_folder(data_dir / _FOLDER)
+    replace(data_dir / _FOLDER / _MARK, secrets.token_hex(16).encode())
+
+
+def seen_mark(data_dir: Path) -> str:
+    """Return the mark that is in the data folder; raises OSError."""
+    return (data_dir / _FOLDER / _MARK).read_text()
 
 
 def application_file(files: NodeFiles) -> Path | None:

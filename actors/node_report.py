@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import ray
 
+from actors.node_files import seen_mark
 from actors.node_variables import shared_variables
 from actors.nodes import used_memory
 from actors.plan import RuntimePlan, WorkerPlan
 from actors.remote import KEEPER, AgentHandle, NamedActor, calls, in_time, registered
 from owlclaw_ray.domain.memory import MemoryHomeKind
-from owlclaw_ray.domain.node import PID_FILE, Disk, NodeLoad, NodeReport, Versions
+from owlclaw_ray.domain.node import Disk, NodeLoad, NodeReport, Versions
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, RunId
 from owlclaw_ray.kernel.file_threads import in_file_thread
@@ -77,14 +78,14 @@ class NodeInspector:
         """Return everything; `salt` goes into the hashes of secrets, so that only answers to one question can be compared."""
         node: Any = ray._private.worker.global_worker.node  # noqa: SLF001 - no public name
         worker = self._plan.worker
-        load, data_dir, ray_dir, application, server_file = await asyncio.gather(
+        load, data_dir, ray_dir, application, folder_mark = await asyncio.gather(
             self.load(hosts),
             _disk(worker.data_dir),
             _disk(node.get_temp_dir_path()),
             in_time(
                 in_file_thread(application_hash, worker.app_folder, worker.agents_dir, worker.data_dir), _ANSWER_SECONDS
             ),
-            in_time(in_file_thread(file_hash, Path(worker.data_dir) / PID_FILE), _ANSWER_SECONDS),
+            in_time(in_file_thread(seen_mark, Path(worker.data_dir)), _ANSWER_SECONDS),
         )
         return NodeReport(
             versions=Versions(
@@ -100,7 +101,7 @@ class NodeInspector:
             variables=shared_variables(os.environ, salt),  # noqa: TID251 - what the node was started with
             application=application or "",
             shared_files=needs_shared_files(worker),
-            server_file=server_file or "",
+            folder_mark=folder_mark or "",
         )
 
     async def _read(self) -> object:
@@ -111,11 +112,6 @@ def needs_shared_files(plan: WorkerPlan) -> bool:
     """Return whether anything that other nodes need is a file in the data folder."""
     in_files = plan.memory_home is MemoryHomeKind.FILES
     return in_files or not plan.stored_attempts or plan.stored_artifact_bytes is None
-
-
-def file_hash(path: Path) -> str:
-    """Return a hash of a file's content; raises OSError."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:_DIGITS]
 
 
 async def read_latency(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from actors.environment import token_file
+from actors.environment import node_environment, token_file
 from owlclaw_ray.domain.node import NodeVariable
 
 _DIGITS = 12
@@ -35,10 +35,18 @@ SHARED_VARIABLES = (
     SharedVariable("RAY_SERVE_THROUGHPUT_OPTIMIZED", "requests through this node cost more"),
     SharedVariable("RAY_SERVE_PROXY_PREFER_LOCAL_NODE_ROUTING", "a proxy here uses the replica of its own node alone"),
     SharedVariable(
+        "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH",
+        "a proxy here answers 404 instead of 503 while the API is not deployed",
+    ),
+    SharedVariable(
         "RAY_SERVE_ENABLE_HA_PROXY", "its API is not behind the HAProxy of the others, or it has the slow proxy"
     ),
+    SharedVariable("RAY_SERVE_HAPROXY_MAXCONN", "the HAProxy here takes another number of connections"),
 )
-"""Those of `node_environment` that nodes are compared by, and whether HAProxy is switched on."""
+"""Those of `node_environment` that nodes are compared by, and those of HAProxy."""
+
+NEEDED_VARIABLES = frozenset(each.name for each in SHARED_VARIABLES) & node_environment(0, json_logs=False).keys()
+"""Those that each machine of a cluster must have, whatever the others have. Their values may be others than ours."""
 
 
 def shared_variables(environ: Mapping[str, str], salt: bytes) -> tuple[NodeVariable, ...]:

@@ -1397,8 +1397,8 @@ class NodeReport(TypedDict):
     """A hash of the definitions and of the application's Python files; empty if its folder is not there."""
     shared_files: bool
     """Whether memories, artifacts or attempts are files in `data_dir`, which then must be the same folder on all nodes."""
-    server_file: str
-    """A hash of what the server wrote of itself into `data_dir`, as the node sees it; empty if it sees nothing."""
+    folder_mark: str
+    """What the Directory wrote into its `data_dir` when it began, as the node sees it; empty if it sees nothing."""
 
 
 class NodeClock(TypedDict):
@@ -1431,6 +1431,8 @@ class Node(TypedDict):
     slots: list[Slots]
     parts: list[str]
     """The parts of the runtime that live there."""
+    missing: list[str]
+    """Those that each node has, and this one has not."""
     clock: NodeClock | None
     report: NodeReport | None
     """Null if the node did not answer."""
@@ -1466,6 +1468,8 @@ class Nodes(TypedDict):
     """The nodes of the cluster, by id, those that were lost included. `lease` is null where no other cluster can use the store."""
 
     nodes: list[Node]
+    missing: list[str]
+    """Parts of which the cluster has one, and that live nowhere now."""
     lease: Lease | None
 
 

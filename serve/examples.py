@@ -221,6 +221,7 @@ _SAID: Mapping[Any, JsonObject] = {
                 "cpus": 8,
                 "slots": [{"name": "tool_slots", "total": 16, "available": 13}],
                 "parts": ["root", "keeper", "gateway"],
+                "missing": [],
                 "clock": {"skew": 0.0012, "uncertainty": 0.0004},
                 "report": {
                     "versions": {"python": "3.11.9", "ray": "2.60.0", "owlclaw": "1.0.0", "platform": "Linux x86_64"},
@@ -233,6 +234,7 @@ _SAID: Mapping[Any, JsonObject] = {
                 },
             }
         ],
+        "missing": [],
         "lease": {"cluster": "session_2026-11-03@10.0.0.4:6379", "held": True, "generation": 3, "others": []},
     },
     wire.UsageReport: {

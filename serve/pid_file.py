@@ -9,10 +9,9 @@ from pathlib import Path
 import psutil
 from msgspec import Struct
 
-from owlclaw_ray.domain.node import PID_FILE
 from owlclaw_ray.errors import ConfigurationError, Problem
 
-NAME = PID_FILE
+NAME = "owlclaw.pid"
 RAY_TOKEN = "ray.token"  # noqa: S105 - a name
 """The file beside it, while a runtime has a Ray of its own: who has this token may use that Ray."""
 _CLOCK_SLACK_SECONDS = 2.0

@@ -8,9 +8,6 @@ from msgspec import Struct
 
 from owlclaw_ray.errors import NotFoundError, UserError
 
-PID_FILE = "owlclaw.pid"
-"""In the data folder: which process serves this data, and where."""
-
 
 class NodeCondition(Enum):
     """How a node takes part."""
@@ -82,8 +79,8 @@ class NodeReport(Struct, frozen=True):
     """A hash of the definitions and of the application's Python files; empty if its folder is not there, or does not answer."""
     shared_files: bool
     """Whether memories, artifacts or attempts are files in the data folder, which then must be the same one on all nodes."""
-    server_file: str
-    """A hash of what the server wrote of itself into the data folder, as it is seen there; empty if there is nothing."""
+    folder_mark: str
+    """What the Directory wrote into its data folder when it began, as it is seen there; empty if there is nothing."""
 
 
 class NodeClock(Struct, frozen=True):
@@ -120,6 +117,8 @@ class NodeView(Struct, frozen=True):
     clock: NodeClock | None
     report: NodeReport | None
     """None if its root did not answer."""
+    missing: tuple[str, ...] = ()
+    """The parts that each node of this runtime has, and this one has not; of none that does not take part."""
 
 
 class OtherCluster(Struct, frozen=True):
@@ -153,6 +152,8 @@ class ClusterView(Struct, frozen=True):
 
     nodes: tuple[NodeView, ...] = ()
     lease: LeaseView | None = None
+    missing: tuple[str, ...] = ()
+    """The parts of which this runtime has one, and that live nowhere now."""
 
 
 def nodes_called(view: ClusterView, name: str) -> tuple[NodeView, ...]:

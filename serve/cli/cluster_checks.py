@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from actors.node_variables import SHARED_VARIABLES
+from actors.node_variables import NEEDED_VARIABLES, SHARED_VARIABLES
 from owlclaw_ray import wire
 from owlclaw_ray.counting import counted
 from serve.cli.findings import CheckFinding, fail, ok, warn
@@ -42,6 +42,9 @@ _STATES: Mapping[str, Callable[[str, str], CheckFinding]] = {
     ),
 }
 
+_AS_ALL_NODES = "start Ray with the same environment on all machines: owlclaw node sets it"
+_WHYS = {each.name: each.why for each in SHARED_VARIABLES}
+
 
 def check_cluster(cluster: wire.Nodes) -> Iterator[CheckFinding]:
     """Yield what is found: of the cluster, then of each node, with one good finding for a node that has nothing to say."""
@@ -61,10 +64,22 @@ def _whole(cluster: wire.Nodes) -> Iterator[CheckFinding]:
     if lease is not None:
         yield _lease(lease)
         yield from map(_other, lease["others"])
-    present = {part for node in cluster["nodes"] for part in node["parts"]}
-    for part in ("directory", "scheduler"):
-        if part not in present:
-            yield fail("cluster", f"has no {part}", "a root makes one within seconds; if not, its log says why")
+    for part in cluster["missing"]:
+        yield fail("cluster", f"has no {part}", "a root makes one within seconds; if not, its log says why")
+    yield from _missing_variables([node["report"] for node in cluster["nodes"] if node["report"] is not None])
+
+
+def _missing_variables(reports: Sequence[wire.NodeReport]) -> Iterator[CheckFinding]:
+    """Yield what no node has though each needs it: no node differs from the others. One that is alone needs no more than the token."""
+    told = {each["name"] for report in reports for each in report["variables"]}
+    if "RAY_AUTH_MODE" in told and not any(_value(report, "RAY_AUTH_MODE") == "token" for report in reports):
+        message = "no node asks for Ray's token (RAY_AUTH_MODE): whoever reaches its ports runs programs on all of them"
+        yield fail("cluster", message, f"{_AS_ALL_NODES}, and docs/cluster.md says where the token is")
+        told.remove("RAY_AUTH_MODE")
+    missing = [each for each in sorted(told & NEEDED_VARIABLES) if not any(_value(report, each) for report in reports)]
+    if missing and len(reports) > 1:
+        message = "; ".join(f"{name} is not set on any node: {_WHYS[name]}" for name in missing)
+        yield warn("cluster", message, _AS_ALL_NODES)
 
 
 def _lease(lease: wire.Lease) -> CheckFinding:
@@ -93,15 +108,25 @@ class _UsualValues:
         self._reports = [
             node["report"] for node in sorted(nodes, key=lambda node: not node["head"]) if node["report"] is not None
         ]
+        of_directory = (node["report"] for node in nodes if "directory" in node["parts"])
+        self._mark = next((each["folder_mark"] for each in of_directory if each is not None), "")
 
     def of(self, value: Callable[[wire.NodeReport], str | None]) -> str | None:
         """Return the most frequent value."""
         counts = Counter(map(value, self._reports))
         return counts.most_common(1)[0][0]
 
-    def head(self, value: Callable[[wire.NodeReport], str]) -> str:
-        """Return the head's value, if the head answers."""
-        return value(self._reports[0])
+    def variable(self, name: str) -> str | None:
+        """Return the most frequent value of a variable among the nodes that tell it; of those that have it, if each node needs it."""
+        told = [each["value"] for report in self._reports for each in report["variables"] if each["name"] == name]
+        if name in NEEDED_VARIABLES:
+            told = [each for each in told if each is not None] or told
+        return Counter(told).most_common(1)[0][0]
+
+    @property
+    def folder_mark(self) -> str | None:
+        """The mark in the data folder of the Directory's node, which wrote it; the most frequent one if that does not answer."""
+        return self._mark or self.of(lambda each: each["folder_mark"])
 
 
 def _check_node(node: wire.Node, usual: _UsualValues) -> Iterator[CheckFinding]:
@@ -119,10 +144,10 @@ def _check_node(node: wire.Node, usual: _UsualValues) -> Iterator[CheckFinding]:
     yield from _versions(subject, report, usual)
     yield from _variables(subject, report, usual)
     yield from _application(subject, report, usual)
-    if report["shared_files"] and report["server_file"] != usual.head(lambda each: each["server_file"]):
+    if report["shared_files"] and (not report["folder_mark"] or report["folder_mark"] != usual.folder_mark):
         yield fail(
             subject,
-            f"its {report['data_dir']['path']} is not the folder of the head: agents there lack their memories and artifacts",
+            f"what the Directory wrote is not in its {report['data_dir']['path']}: agents there lack their memories and artifacts",
             "mount the same file system there, or set memory.home to database",
         )
     yield from _store(subject, report["load"])
@@ -144,13 +169,12 @@ def _slots(subject: str, node: wire.Node) -> Iterator[CheckFinding]:
 
 
 def _parts(subject: str, node: wire.Node) -> Iterator[CheckFinding]:
-    for part in ("keeper", "gateway"):
-        if part not in node["parts"]:
-            yield fail(
-                subject,
-                f"has no {part}",
-                "its root makes one when it starts; end the root's process, and Ray starts it again",
-            )
+    for part in node["missing"]:
+        yield fail(
+            subject,
+            f"has no {part}",
+            "its root makes one when it starts; end the root's process, and Ray starts it again",
+        )
 
 
 def _clock(subject: str, clock: wire.NodeClock) -> Iterator[CheckFinding]:
@@ -185,17 +209,12 @@ def _versions(subject: str, report: wire.NodeReport, usual: _UsualValues) -> Ite
 
 
 def _variables(subject: str, report: wire.NodeReport, usual: _UsualValues) -> Iterator[CheckFinding]:
-    whys = {each.name: each.why for each in SHARED_VARIABLES}
     for variable in report["variables"]:
         name, own = variable["name"], variable["value"]
-        others = usual.of(lambda each, name=name: _value(each, name))  # type: ignore[misc]
+        others = usual.variable(name)
         if own != others:
-            fix = "start Ray with the same environment on all machines: owlclaw node sets it"
-            yield warn(
-                subject,
-                f"{name} is {own or 'not set'}, on the others {others or 'not set'}: {whys.get(name, 'it must be the same on all nodes')}",
-                fix,
-            )
+            why = _WHYS.get(name, "it must be the same on all nodes")
+            yield warn(subject, f"{name} is {own or 'not set'}, on others {others or 'not set'}: {why}", _AS_ALL_NODES)
 
 
 def _value(report: wire.NodeReport, name: str) -> str | None:

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from actors.directory import DirectoryActor
+from actors.node_files import seen_mark
 from actors.plan import RuntimePlan, ToolSlots, WorkerPlan
 from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.agent import AgentRef
@@ -62,6 +63,38 @@ async def test_a_directory_starts_in_the_end_whatever_fails_at_first(plan, monke
     directory = DirectoryActor(plan)
 
     assert await directory.hosts() == {}
+    await directory.stop(0)
+
+
+async def test_each_directory_leaves_a_mark_of_its_own_in_the_data_folder(plan, monkeypatch, tmp_path):
+    monkeypatch.setattr("actors.directory.RootedPool", lambda *_: Pool())
+    monkeypatch.setattr("actors.directory.KeeperClient", lambda _: Store())
+    monkeypatch.setattr("actors.directory.configure", lambda _: None)
+    marks = []
+
+    for _ in range(2):
+        directory = DirectoryActor(plan)
+        await directory._marked
+        marks.append(seen_mark(tmp_path))
+        await directory.stop(0)
+
+    assert all(marks)
+    assert marks[0] != marks[1]
+
+
+async def test_a_data_folder_that_cannot_be_marked_is_told_and_the_directory_starts(
+    plan, monkeypatch, tmp_path, caplog
+):
+    monkeypatch.setattr("actors.directory.RootedPool", lambda *_: Pool())
+    monkeypatch.setattr("actors.directory.KeeperClient", lambda _: Store())
+    monkeypatch.setattr("actors.directory.configure", lambda _: None)
+    (tmp_path / "nodes").touch()
+
+    directory = DirectoryActor(plan)
+    await directory._marked
+
+    assert await directory.hosts() == {}
+    assert "whether nodes share the data folder is not known" in caplog.text
     await directory.stop(0)
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from actors import fleet_nodes
 from actors.fleet_nodes import FleetNodes, RayNode
-from actors.remote import DIRECTORY, KEEPER, ROOT, SCHEDULER, ProcessLocation
+from actors.remote import DIRECTORY, EXPORTER, KEEPER, MCP_POOL, ROOT, SCHEDULER, ProcessLocation
 from owlclaw_ray.domain.node import LeaseView, NodeCondition
 from owlclaw_ray.kernel.system_clock import SystemClock
 from tests.actors.plans import plan_in
@@ -74,6 +74,22 @@ async def test_each_node_is_told_with_its_report_and_its_parts(cluster):
     assert alpha.report == node_view().report
     assert (alpha.cpus, alpha.slots[0].total) == (4.0, 8.0)
     assert view.lease == LEASE
+
+
+async def test_parts_that_a_node_or_the_cluster_has_not_are_told_if_this_runtime_has_them(cluster):
+    cluster.missing |= {(KEEPER, "a"), (MCP_POOL, "a"), (EXPORTER, "")}
+    cluster.unborn.add((SCHEDULER, ""))
+
+    plain, full = await seen(), await seen(mcp=object(), tracing=object())
+
+    assert [each.missing for each in (plain, *plain.nodes)] == [("scheduler",), ("keeper",), ()]
+    assert [each.missing for each in (full, *full.nodes)] == [("scheduler", "exporter"), ("keeper", "mcp_pool"), ()]
+
+
+async def test_of_a_node_that_takes_no_part_nothing_is_said_to_be_missing(cluster):
+    cluster.missing |= {(ROOT, "b"), (KEEPER, "b")}
+
+    assert (await seen()).nodes[1].missing == ()
 
 
 async def test_secrets_are_hashed_with_the_same_salt_on_all_nodes_and_another_each_time(cluster):

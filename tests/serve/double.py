@@ -325,7 +325,7 @@ def node_view(name: str = "alpha", **changes: object) -> NodeView:
         variables=(NodeVariable("RAY_AUTH_MODE", "token"), NodeVariable("RAY_AUTH_TOKEN", "hash 1")),
         application="9c1e",
         shared_files=False,
-        server_file="77d0",
+        folder_mark="77d0",
     )
     report = replace(report, **{key: changes.pop(key) for key in {*report.__struct_fields__} & changes.keys()})
     view = NodeView(
@@ -347,7 +347,9 @@ def node_view(name: str = "alpha", **changes: object) -> NodeView:
 LOST = {"state": NodeCondition.LOST, "problem": "missed heartbeats", "report": None, "clock": None, "parts": ()}
 WEST = OtherCluster("west", ("omega",), "0.0.9", "0015", "2026-11-20T10:00:00+00:00")
 CLUSTER = ClusterView(
-    (node_view(), node_view("beta", **LOST)), LeaseView("east", held=True, generation=3, holder="", others=(WEST,))
+    (node_view(), node_view("beta", **LOST)),
+    LeaseView("east", held=True, generation=3, holder="", others=(WEST,)),
+    missing=("directory", "scheduler"),
 )
 
 

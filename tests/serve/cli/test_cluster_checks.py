@@ -7,6 +7,8 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from actors.environment import HA_PROXY, node_environment
+from actors.node_variables import shared_variables
 from owlclaw_ray.domain.node import (
     ClusterView,
     Disk,
@@ -27,9 +29,9 @@ PARTS = ("root", "keeper", "gateway", "directory", "scheduler")
 GIB = 1024**3
 
 
-def found(*others, lease=None, head=None):
+def found(*others, lease=None, head=None, missing=()):
     """What is said of a cluster of a sound head and these nodes, as (level, subject, message, fix)."""
-    view = ClusterView((head or node_view("alpha", parts=PARTS), *others), lease)
+    view = ClusterView((head or node_view("alpha", parts=PARTS), *others), lease, missing)
     return [(each.level, each.subject, each.message, each.fix) for each in check_cluster(nodes_body(view))]
 
 
@@ -60,7 +62,7 @@ RAY_260, RAY_261 = (Versions("3.11.9", ray, "1.0.0", "Linux x86_64") for ray in 
         (
             {"variables": (NodeVariable("RAY_AUTH_MODE", "token"), NodeVariable("RAY_AUTH_TOKEN", "hash 2"))},
             Level.WARN,
-            "RAY_AUTH_TOKEN is hash 2, on the others hash 1",
+            "RAY_AUTH_TOKEN is hash 2, on others hash 1",
         ),
         ({"store_seconds": None, "store_problem": "no route"}, Level.FAIL, "does not reach the store: no route"),
         ({"store_seconds": 0.2}, Level.WARN, "a small read of the store takes 200 ms"),
@@ -72,8 +74,10 @@ RAY_260, RAY_261 = (Versions("3.11.9", ray, "1.0.0", "Linux x86_64") for ray in 
         ({"memory_used": 0.97}, Level.WARN, "97% of its memory is used"),
         ({"application": ""}, Level.FAIL, "finds neither definitions nor Python files"),
         ({"application": "other"}, Level.WARN, "has other definitions or other Python files"),
-        ({"shared_files": True, "server_file": ""}, Level.FAIL, "is not the folder of the head"),
-        ({"parts": ("root", "gateway")}, Level.FAIL, "has no keeper"),
+        ({"shared_files": True, "folder_mark": ""}, Level.FAIL, "what the Directory wrote is not in its /srv/shop"),
+        ({"shared_files": True, "folder_mark": "another"}, Level.FAIL, "what the Directory wrote is not in its"),
+        ({"missing": ("keeper",)}, Level.FAIL, "has no keeper"),
+        ({"missing": ("mcp_pool",)}, Level.FAIL, "has no mcp_pool"),
         ({"state": NodeCondition.DRAINING, "problem": "Ray drains it"}, Level.WARN, "leaves: Ray drains it"),
         ({"state": NodeCondition.JOINING, "report": None, "clock": None}, Level.WARN, "joins"),
         ({"state": NodeCondition.SILENT, "problem": "no answer", "report": None}, Level.FAIL, "no answer"),
@@ -95,7 +99,27 @@ def test_a_node_that_differs_or_lacks_something_is_told_with_how_to_mend_it(chan
 
 
 def test_a_data_folder_of_its_own_is_no_fault_where_nothing_in_it_is_shared():
-    assert {each[0] for each in found(node_view("beta", shared_files=False, server_file=""))} == {Level.OK}
+    assert {each[0] for each in found(node_view("beta", shared_files=False, folder_mark=""))} == {Level.OK}
+
+
+def test_no_data_folder_is_taken_for_the_shared_one_where_none_has_the_mark_of_the_directory():
+    unmarked = {"shared_files": True, "folder_mark": ""}
+
+    said = found(node_view("beta", **unmarked), head=node_view("alpha", parts=PARTS, **unmarked))
+
+    assert [(level, subject) for level, subject, _, _ in said] == [
+        (Level.FAIL, "node alpha"),
+        (Level.FAIL, "node beta"),
+    ]
+
+
+def test_the_folder_of_the_node_with_the_directory_is_the_right_one_whatever_the_others_see():
+    stale = {"shared_files": True, "folder_mark": "old"}
+    home = node_view("beta", shared_files=True, folder_mark="new", parts=("root", "keeper", "gateway", "directory"))
+
+    said = found(home, node_view("gamma", **stale), head=node_view("alpha", **stale))
+
+    assert [subject for level, subject, _, _ in said if level is Level.FAIL] == ["node alpha", "node gamma"]
 
 
 def test_a_clock_that_is_off_by_less_than_is_known_of_it_is_not_told():
@@ -108,13 +132,81 @@ def test_of_two_nodes_that_differ_the_head_is_right():
     assert [subject for _, subject, _, _ in said] == ["node beta"]
 
 
-def test_a_cluster_without_directory_or_scheduler_is_told():
-    said = found(head=node_view("alpha"))
+def test_a_cluster_that_lacks_a_part_of_which_it_has_one_is_told():
+    said = found(missing=("directory", "exporter"))
 
-    assert [message for level, subject, message, _ in said if subject == "cluster"] == [
-        "has no directory",
-        "has no scheduler",
+    assert [(level, message) for level, subject, message, _ in said if subject == "cluster"] == [
+        (Level.FAIL, "has no directory"),
+        (Level.FAIL, "has no exporter"),
     ]
+
+
+def told_by(*nodes):
+    """What is said of a cluster whose nodes, the head first, have these variables and no other ones."""
+    views = []
+    for number, values in enumerate(nodes):
+        told = shared_variables(values, b"salt")
+        views.append(node_view(f"node-{number}", head=not number, variables=told, parts=PARTS))
+    said = [*check_cluster(nodes_body(ClusterView(tuple(views), None)))]
+    return [(each.level, each.subject, each.message) for each in said if each.level is not Level.OK]
+
+
+SOUND = node_environment(2, json_logs=False) | {"RAY_AUTH_TOKEN": "hush"}
+
+
+def without(*names):
+    return {name: value for name, value in SOUND.items() if name not in names}
+
+
+def test_nodes_that_have_what_each_machine_needs_are_sound_with_values_of_their_own_and_haproxy_too():
+    own = SOUND | HA_PROXY | {"RAY_task_events_report_interval_ms": "1000"}
+
+    assert [told_by(SOUND, SOUND), told_by(own, own), told_by(SOUND)] == [[], [], []]
+
+
+@pytest.mark.parametrize("mode", [{}, {"RAY_AUTH_MODE": "disabled"}])
+@pytest.mark.parametrize("number", [1, 2])
+def test_nodes_none_of_which_asks_for_a_token_fail(mode, number):
+    [(level, subject, message)] = told_by(*[without("RAY_AUTH_MODE", "RAY_AUTH_TOKEN") | mode] * number)
+
+    assert (level, subject) == (Level.FAIL, "cluster")
+    assert "no node asks for Ray's token (RAY_AUTH_MODE)" in message
+
+
+@pytest.mark.parametrize("name", ["RAY_health_check_period_ms", "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"])
+def test_a_variable_that_no_machine_has_though_each_needs_it_is_told_of_the_cluster(name):
+    [(level, subject, message)] = told_by(without(name), without(name))
+
+    assert (level, subject) == (Level.WARN, "cluster")
+    assert f"{name} is not set on any node" in message
+
+
+def test_a_node_that_is_alone_needs_the_token_only():
+    assert told_by({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "hush"}) == []
+
+
+def test_of_nodes_that_differ_those_are_told_that_lack_what_each_needs_though_they_are_the_most_and_the_head():
+    lacking = without("RAY_health_check_period_ms")
+
+    said = told_by(lacking, lacking, SOUND)
+
+    assert [subject for _, subject, _ in said] == ["node node-0", "node node-1"]
+    assert "RAY_health_check_period_ms is not set, on others 500" in said[0][2]
+
+
+@pytest.mark.parametrize("name", [*HA_PROXY])
+def test_nodes_with_another_haproxy_are_told(name):
+    [(level, subject, message)] = told_by(SOUND | HA_PROXY, SOUND | HA_PROXY | {name: "7"})
+
+    assert (level, subject) == (Level.WARN, "node node-1")
+    assert f"{name} is 7, on others {HA_PROXY[name]}" in message
+
+
+def test_a_node_of_a_version_that_does_not_tell_of_a_variable_is_not_said_to_lack_it():
+    old = (NodeVariable("RAY_AUTH_MODE", "token"),)
+    head = node_view("alpha", parts=PARTS, variables=shared_variables(SOUND, b"salt"))
+
+    assert {each[0] for each in found(node_view("beta", variables=old), head=head)} == {Level.OK}
 
 
 @pytest.mark.parametrize(
