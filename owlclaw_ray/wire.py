@@ -1043,7 +1043,7 @@ class Quotas(TypedDict):
     runs that are executed at once; further ones wait. `starts_a_minute`: runs accepted in one minute of the clock. `agents`: those that
     exist. `schedules`: those that are active or paused, but for heartbeats. `memories`: what agents remember, archived or not.
     `memory_bytes`, `artifact_bytes`: what agents' memories and large results take in the store. `model_tokens_a_minute`: tokens of
-    prompts and replies; calls wait for the next minute.
+    prompts, of replies, and of texts that are made into vectors; model calls wait for the next minute.
     """
 
     open_runs: int | None

@@ -37,7 +37,7 @@ class BudgetPeriod(Enum):
     TOTAL = "total"
     """Never."""
     MINUTE = "minute"
-    """Of the clock. Model calls that find nothing left wait for the next one."""
+    """Of the clock. Model calls that find less left than they may use wait for the next one."""
     DAY = "day"
     MONTH = "month"
 

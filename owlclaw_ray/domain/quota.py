@@ -46,8 +46,8 @@ class Quotas(Struct, frozen=True, omit_defaults=True):
     artifact_bytes: int | None = None
     """Bytes of artifacts that are in the store."""
     model_tokens_a_minute: int | None = None
-    """Tokens of prompts and replies, and of texts that are made into vectors, in one minute of the clock. Model calls that find none
-    left wait for the next minute.
+    """Tokens of prompts and replies, and of texts that are made into vectors, in one minute of the clock. Model calls that may
+    use more than are left wait for the next minute, in which one that may use more than all is let in alone.
     """
 
     @property

@@ -111,7 +111,13 @@ class BudgetAccounts(Struct, frozen=True):
     def claims(self, windows: Windows, amounts: Iterable[int]) -> tuple[BudgetClaim, ...]:
         """Return what a call asks for."""
         return tuple(
-            BudgetClaim(_account(budget, self.agent, window), budget.limit, amount, window.ends_at)
+            BudgetClaim(
+                _account(budget, self.agent, window),
+                budget.limit,
+                amount,
+                window.ends_at,
+                must_fit=budget.period is BudgetPeriod.MINUTE,
+            )
             for (budget, window), amount in zip(windows, amounts, strict=True)
         )
 
@@ -123,13 +129,13 @@ class BudgetAccounts(Struct, frozen=True):
         )
 
     def refusal(self, windows: Windows, use: BudgetUse) -> str:
-        """Return why a call must not be made, of whose accounts this one has nothing left."""
+        """Return why a call must not be made, of whose accounts this one has too little left."""
         found = [pair for pair in windows if _account(pair[0], self.agent, pair[1]) == use.account]
         budget, window = found[0]
         return _spent(budget, use.used, window, use.reserved)
 
     def more_at(self, windows: Windows, use: BudgetUse) -> datetime | None:
-        """Return when the account that has nothing left has something again, if that is waited for."""
+        """Return when the account that has too little left is whole again, if that is waited for."""
         found = [pair for pair in windows if _account(pair[0], self.agent, pair[1]) == use.account]
         budget, window = found[0]
         return window.ends_at if budget.period is BudgetPeriod.MINUTE else None
@@ -196,7 +202,8 @@ class RunBudgets:
     ) -> ModelRequest | None:
         """Return the request as it may be made, given what the run's calls used so far; `waits` is told when it waits and when not.
 
-        What finds nothing left of the tenant's tokens of a minute waits for the next one, or until `leaving` is set: then it is not to be
+        What finds too little left of the tenant's tokens of a minute waits until there is enough, in the next one at the latest if it is
+        not more than all of them, or until `leaving` is set: then it is not to be
         made, nothing is reserved for it, and None is returned. Raises BudgetExhaustedError; UnpricedModelError, if a budget counts money
         and the price of a model is unknown.
         """

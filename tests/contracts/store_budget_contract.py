@@ -79,6 +79,33 @@ class BudgetContract:
         assert await one(store, other) == granted("a", 2, 12)
         assert await one(store, reservation("r4", ("a", 10, 6))) == BudgetSpent(BudgetUse("a", 2, 12))
 
+    async def test_a_claim_that_must_fit_is_refused_what_is_not_left_and_granted_anything_of_an_untouched_account(
+        self, store: Store
+    ) -> None:
+        await running(store, AGENT)
+
+        def fitting(name: str, amount: int) -> ReserveBudget:
+            asked = reservation(name, ("a", 10, amount))
+            return replace(asked, claims=tuple(replace(each, must_fit=True) for each in asked.claims))
+
+        outcomes = await store.apply([fitting("r1", 6), fitting("r2", 5), fitting("r3", 4), fitting("r4", 1)])
+        assert outcomes == [
+            granted("a", 0, 6),
+            BudgetSpent(BudgetUse("a", 0, 6)),
+            granted("a", 0, 10),
+            BudgetSpent(BudgetUse("a", 0, 10)),
+        ]
+        await store.apply([settlement("r1", ("a", 2)), settlement("r3", ("a", 1))])
+        assert await one(store, fitting("r5", 8)) == BudgetSpent(BudgetUse("a", 3, 0))
+        assert await one(store, fitting("r6", 7)) == granted("a", 3, 7)
+        others = [reservation(name, ("b", limit, 1)) for name, limit in (("r7", 10), ("r8", 0))]
+        alone, closed = (
+            replace(each, claims=tuple(replace(claim, amount=99, must_fit=True) for claim in each.claims))
+            for each in others
+        )
+        assert await one(store, closed) == BudgetSpent(BudgetUse("b", 0, 0))
+        assert await one(store, alone) == granted("b", 0, 99)
+
     async def test_all_accounts_are_reserved_of_or_none(self, store: Store) -> None:
         await running(store, AGENT)
         await one(store, reservation("r1", ("full", 5, 5)))

@@ -56,33 +56,52 @@ class Calls:
         return at
 
 
-async def test_a_call_that_finds_no_tokens_of_the_minute_left_waits_for_the_next_one():
-    calls = Calls(Quotas(model_tokens_a_minute=100))
+async def test_a_call_that_finds_fewer_tokens_of_the_minute_left_than_it_may_use_waits_for_the_next_one():
+    calls = Calls(Quotas(model_tokens_a_minute=6_000))
     await calls.clock.advance(10)
 
-    first, second = await calls.call("run_1", 60), await calls.call("run_2", 60)
-    third = asyncio.create_task(calls.call("run_3", 150))
+    first, second = await calls.call("run_1", 1_000), await calls.call("run_2", 900)
+    third = asyncio.create_task(calls.call("run_3", 1_000))
     await calls.clock.advance(49)
-    assert not third.done()
+    assert not third.done(), "1,900 of 6,000 are used, and it may use 4,096 beside its prompt"
     await calls.clock.advance(1)
 
     assert (first, second, await third) == (10, 10, 60)
-    fourth = asyncio.create_task(calls.call("run_4", 1))
-    await calls.clock.advance(60)
-    assert await fourth == 120
 
 
-async def test_tokens_of_calls_under_way_count_with_what_they_may_use():
+async def test_calls_at_once_never_use_more_of_a_minute_than_there_is():
     calls = Calls(Quotas(model_tokens_a_minute=10_000))
     calls.lasts = 70.0
 
-    made = [asyncio.create_task(calls.call(f"run_{number}", 100)) for number in range(5)]
+    made = [asyncio.create_task(calls.call(f"run_{number}", 4_000)) for number in range(5)]
     await calls.clock.advance(59)
     begun = [*calls.begun]
+    await calls.clock.advance(180)
+
+    assert begun == [0, 0], "each may use 4,096 tokens beside its prompt"
+    assert [await each for each in made] == [0, 0, 60, 60, 120]
+    assert sorted(calls.account.used.values()) == [4_000, 8_000, 8_000]
+
+
+async def test_a_call_begins_in_the_same_minute_when_calls_under_way_end_with_less_than_they_might_have_used():
+    calls = Calls(Quotas(model_tokens_a_minute=10_000))
+    calls.lasts = 20.0
+
+    made = [asyncio.create_task(calls.call(f"run_{number}", 100)) for number in range(3)]
     await calls.clock.advance(120)
 
-    assert begun == [0, 0, 0], "each may use 4,096 tokens beside its prompt: a third one begins while any are left"
-    assert [await each for each in made] == [0, 0, 0, 60, 60]
+    assert [await each for each in made] == [0, 0, 20]
+
+
+async def test_a_call_that_may_use_more_than_a_minute_has_is_made_alone_in_one():
+    calls = Calls(Quotas(model_tokens_a_minute=100))
+    await calls.clock.advance(10)
+
+    first = await calls.call("run_1", 60)
+    others = [asyncio.create_task(calls.call(f"run_{number}", 150)) for number in (2, 3)]
+    await calls.clock.advance(110)
+
+    assert (first, sorted([await each for each in others])) == (10, [60, 120])
 
 
 async def test_a_call_that_waits_says_so_and_goes_on_as_soon_as_its_quota_is_larger_or_gone():

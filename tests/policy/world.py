@@ -47,7 +47,8 @@ class BudgetAccount:
 
     async def reserve(self, reservation_id, claims):
         for claim in claims:
-            if self._use(claim).used + self._use(claim).reserved >= claim.limit:
+            taken = self._use(claim).used + self._use(claim).reserved
+            if taken >= claim.limit or (claim.must_fit and taken and taken + claim.amount > claim.limit):
                 return BudgetSpent(self._use(claim))
         amounts = {claim.account: claim.amount for claim in claims if claim.amount}
         if amounts:

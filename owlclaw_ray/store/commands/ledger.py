@@ -27,6 +27,10 @@ class BudgetClaim(Struct, frozen=True):
     """What it will use, as far as is known; 0 asks only how much is used."""
     expires_at: datetime | None = None
     """When nobody claims of this account any more; None: never."""
+    must_fit: bool = False
+    """Whether all of the amount must be left, unless nothing of the account is used or reserved: what is more than the whole of it is
+    let in alone.
+    """
 
 
 class ReserveBudget(Struct, frozen=True):
@@ -34,8 +38,9 @@ class ReserveBudget(Struct, frozen=True):
     StaleEpoch.
 
     Granted if in each account what is used and what is reserved together are below the limit: so of any number of runs at once
-    only the last that is granted may go over it, by less than its own amount. A reservation of the same id that stands is
-    granted as it is: whoever takes a run over makes use of it. It stands until it is settled or its run is over.
+    only the last that is granted may go over it, by less than its own amount; of claims that must fit, none.
+    A reservation of the same id that stands is granted as it is: whoever takes a run over makes use of it. It stands until it is
+    settled or its run is over.
 
     Without an epoch it is of a call that a tool makes, for its run, or with an empty run_id for nobody's: no run's end gives that
     one back, so whoever reserves under its id again is granted what is left beside it, and takes its place.

@@ -54,7 +54,8 @@ def reserve_budget(store: WorkingSet, command: ReserveBudget) -> BudgetReserved 
     if command.reservation_id not in store.reservations:
         for claim in command.claims:
             account = store.accounts[claim.account]
-            if account.used + account.reserved >= claim.limit:
+            taken = account.used + account.reserved
+            if taken >= claim.limit or (claim.must_fit and taken and taken + claim.amount > claim.limit):
                 return BudgetSpent(_use(account))
         amounts = {claim.account: claim.amount for claim in command.claims if claim.amount}
         if amounts:

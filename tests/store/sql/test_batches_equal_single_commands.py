@@ -270,7 +270,8 @@ amounts = st.dictionaries(st.sampled_from(["a", "b"]), st.integers(0, 4), min_si
 @st.composite
 def reservations(draw):
     run_id, agent = draw(runs())
-    claims = tuple(BudgetClaim(account, 6, amount, START) for account, amount in draw(amounts).items())
+    asked, must_fit = draw(amounts), draw(st.booleans())
+    claims = tuple(BudgetClaim(account, 6, amount, START, must_fit) for account, amount in asked.items())
     return ReserveBudget(f"{run_id}/{draw(st.integers(0, 2))}", run_id, agent, draw(epochs), claims, draw(times))
 
 
