@@ -359,7 +359,7 @@ class MemoryRuntime(Runtime):
         self._ids = RandomIds()
         self._runs: dict[RunId, Run] = {}
         self._journals: dict[RunId, list[JournalEntry]] = {}
-        self._keys: dict[str, tuple[str, RunAccepted]] = {}
+        self._keys: dict[tuple[AgentRef, str], tuple[str, RunAccepted]] = {}
         self.memory = MemoriesInMemory(clock, self._known)
         self._ledger: list[ChainedRecord] = []
         self._approvals: dict[ApprovalId, Approval] = {}
@@ -439,8 +439,8 @@ class MemoryRuntime(Runtime):
         self._known(agent)
         if agent.definition == "broken":
             raise DefinitionError([BROKEN])
-        if idempotency_key is not None and idempotency_key in self._keys:
-            known_hash, accepted = self._keys[idempotency_key]
+        if idempotency_key is not None and (agent, idempotency_key) in self._keys:
+            known_hash, accepted = self._keys[agent, idempotency_key]
             if known_hash != body_hash:
                 raise IdempotencyConflictError(idempotency_key)
             return replace(accepted, duplicate=True)
@@ -472,7 +472,7 @@ class MemoryRuntime(Runtime):
         )
         self._journals[run_id] = []
         if idempotency_key is not None:
-            self._keys[idempotency_key] = (body_hash, accepted)
+            self._keys[agent, idempotency_key] = (body_hash, accepted)
         await self._append(run_id, EntryKind.RUN_QUEUED, {"trigger": trigger.kind.value, "focus": trigger.focus})
         if agent.definition == "assistant":
             await self._play(run_id)
