@@ -42,6 +42,7 @@ from owlclaw_ray.domain.node import (
     Versions,
     nodes_called,
 )
+from owlclaw_ray.domain.principal import Principal
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.score import Judgement, Score, score_of
 from owlclaw_ray.domain.skill import Skill
@@ -564,7 +565,7 @@ class MemoryRuntime(Runtime):
             return None
         return RunProgress(tuple(self._journals[position.run_id][position.after :]), self._runs[position.run_id].status)
 
-    async def cancel(self, tenant: TenantId, run_id: RunId) -> Run:
+    async def cancel(self, tenant: TenantId, run_id: RunId, by: str = "") -> Run:
         run = await self.run(tenant, run_id)
         if run.status.final or run.cancel_requested:
             return run
@@ -653,11 +654,17 @@ class MemoryRuntime(Runtime):
         drained = node.node_id in self.drained and node.state is NodeCondition.ACTIVE
         return replace(node, state=NodeCondition.DRAINING) if drained else node
 
-    async def drain(self, node: str) -> ClusterView:
+    async def callback_secrets(self, by: Principal) -> Sequence[str]:
+        return self.outbox.secrets(by.tenant)
+
+    async def export(self, tenant: TenantId, by: Principal) -> AsyncIterator[bytes]:
+        return await self.tenant_export.begin(tenant)
+
+    async def drain(self, node: str, by: str = "") -> ClusterView:
         self.drained |= {each.node_id for each in nodes_called(self.cluster, node)}
         return await self._called(node)
 
-    async def undrain(self, node: str) -> ClusterView:
+    async def undrain(self, node: str, by: str = "") -> ClusterView:
         self.drained -= {each.node_id for each in nodes_called(self.cluster, node)}
         return await self._called(node)
 
