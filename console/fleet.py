@@ -247,14 +247,16 @@ class FleetPages(Pages):
     async def console_drain(self, request: Request) -> Response:
         """Have the node run no agents any more."""
         await read_form(request)
-        await self._runtime.drain(_node(await self._runtime.nodes(), request.path_params["node"]).node_id)
+        node = _node(await self._runtime.nodes(), request.path_params["node"])
+        await self._runtime.drain(node.node_id, str(principal_of(request)))
         return see("/fleet")
 
     @page("POST /console/fleet/nodes/{node}/undrain", "system:admin")
     async def console_undrain(self, request: Request) -> Response:
         """Let the node run agents again."""
         await read_form(request)
-        await self._runtime.undrain(_node(await self._runtime.nodes(), request.path_params["node"]).node_id)
+        node = _node(await self._runtime.nodes(), request.path_params["node"])
+        await self._runtime.undrain(node.node_id, str(principal_of(request)))
         return see("/fleet")
 
 

@@ -19,6 +19,7 @@ from owlclaw_ray.domain.run import Run
 from owlclaw_ray.errors import Problem
 from owlclaw_ray.store.run_search import RunPage, RunSearch
 from serve.errors import InvalidRequestError
+from serve.parameters import principal_of
 
 SHOWN = 50
 COUNTED = 1_000
@@ -97,7 +98,7 @@ class MatchingPages(Pages):
         search = replace(search, before_seq=end, limit=STEP, payloads=action == "rerun")
         found = await self._runtime.search_runs(search)
         if action == "cancel":
-            done, refused = await cancel_all(self._runtime, found.runs), 0
+            done, refused = await cancel_all(self._runtime, found.runs, str(principal_of(request))), 0
         else:
             done, refused = await run_all_again(self._runtime, request, found.runs, said["once"])
         progress = replace(progress, done=progress.done + done, refused=progress.refused + refused)

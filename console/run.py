@@ -189,7 +189,7 @@ class RunPages(Pages):
         """Ask for the run's end."""
         await read_form(request)
         run = await run_of(self._runtime, request, request.path_params["run_id"])
-        await self._runtime.cancel(run.agent.tenant, run.run_id)
+        await self._runtime.cancel(run.agent.tenant, run.run_id, str(principal_of(request)))
         return see(f"/runs/{run.run_id}?did=cancel")
 
     @page("GET /console/runs/{run_id}/rerun", "runs:write")

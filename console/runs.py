@@ -193,7 +193,7 @@ class RunsPages(Pages):
         action = action_of(form.text("action"))
         chosen = [run for run in await self._chosen(request, form.all("run")) if _concerns(action, run)]
         if action == "cancel":
-            done, refused = await cancel_all(self._runtime, chosen), 0
+            done, refused = await cancel_all(self._runtime, chosen, str(principal_of(request))), 0
         else:
             done, refused = await run_all_again(self._runtime, request, chosen, form.text("once"))
         return back(form.text("back"), "/runs", did=outcome(action, done, refused))
@@ -206,12 +206,12 @@ class RunsPages(Pages):
         return [await run_of(self._runtime, request, each) for each in chosen]
 
 
-async def cancel_all(runtime: Runtime, runs: Sequence[Run]) -> int:
-    """Ask each of the runs to stop, some at once so that their commits are shared; return how many there were to ask."""
+async def cancel_all(runtime: Runtime, runs: Sequence[Run], by: str) -> int:
+    """Ask each of the runs to stop, for the principal `by`, some at once so that commits are shared; return how many there were to ask."""
 
     async def cancel(run: Run) -> bool:
         try:
-            await runtime.cancel(run.agent.tenant, run.run_id)
+            await runtime.cancel(run.agent.tenant, run.run_id, by)
         except NotFoundError:  # an idle heartbeat that has given way
             return False
         return True

@@ -183,11 +183,13 @@ class SchedulePages(Pages):
         """End it, and the runs of its firings that are not over."""
         return await self._change(request, self._runtime.timetable.cancel)
 
-    async def _change(self, request: Request, change: Callable[[TenantId, ScheduleId], Awaitable[object]]) -> Response:
+    async def _change(
+        self, request: Request, change: Callable[[TenantId, ScheduleId, str], Awaitable[object]]
+    ) -> Response:
         """Make the change to the schedule that a form is for, and lead back to it."""
         await read_form(request)
         schedule = await self._schedule(request)
-        await change(schedule.agent.tenant, schedule.schedule_id)
+        await change(schedule.agent.tenant, schedule.schedule_id, str(principal_of(request)))
         return see(f"/schedules/{schedule.schedule_id}")
 
     @page("GET /console/schedules/{schedule_id}/backfill", "schedules:write", "since", "until")

@@ -71,7 +71,7 @@ class BodyLimit:
             return
         places = self._public if scope.get(PRINCIPAL) is ANYBODY else self._places
         body = _Body(
-            receive, length, _Place(places, _owner(scope)), self._turns, limit=self._limit, seconds=self._seconds
+            receive, length, _BodyPlace(places, _owner(scope)), self._turns, limit=self._limit, seconds=self._seconds
         )
         scope[_HANDLED] = body.place.release
         try:
@@ -104,7 +104,7 @@ class _Turns:
             self._rests_until = loop.time() + size * _REST_SECONDS
 
 
-class _Place:
+class _BodyPlace:
     """The place of one large body."""
 
     def __init__(self, places: FairQueue, owner: Owner) -> None:
@@ -131,7 +131,7 @@ class _Body:
     """`receive` of one request."""
 
     def __init__(
-        self, receive: Receive, length: int, place: _Place, turns: _Turns, *, limit: int, seconds: float
+        self, receive: Receive, length: int, place: _BodyPlace, turns: _Turns, *, limit: int, seconds: float
     ) -> None:
         self._receive, self._length, self._limit, self.place, self._turns = receive, length, limit, place, turns
         self._seconds, self._deadline = seconds, asyncio.get_running_loop().time() + seconds

@@ -93,9 +93,8 @@ class CallbackRoutes(Resource):
         """Return what receivers check the tenant's callbacks by, the present secret first. Who has one can sign callbacks of this tenant,
         and of no other. Where the runtime has no callbacks: 404.
         """
-        tenant = tenant_of(request)
-        secrets = list(self._runtime.outbox.secrets(tenant))
-        return json_response({"tenant": tenant, "secrets": secrets}, headers={"Cache-Control": "no-store"})
+        secrets = list(await self._runtime.callback_secrets(principal_of(request)))
+        return json_response({"tenant": tenant_of(request), "secrets": secrets}, headers={"Cache-Control": "no-store"})
 
     async def _owner(self, request: Request, callback_id: str) -> AgentRef:
         return (await self._runtime.outbox.callback(tenant_of(request), CallbackId(callback_id))).agent

@@ -188,7 +188,7 @@ class RunRoutes(Resource):
     async def cancel_run(self, request: Request, run_id: RunIdPath) -> Response:
         """Ask the run to stop. Repeating it changes nothing."""
         await check_owner(request, partial(self._owner, request, run_id))
-        run = await self._runtime.cancel(tenant_of(request), RunId(run_id))
+        run = await self._runtime.cancel(tenant_of(request), RunId(run_id), str(principal_of(request)))
         return json_response(run_body(run), 200 if run.status.final else 202)
 
     @operation(

@@ -170,9 +170,9 @@ class ScheduleRoutes(Resource):
         Repeating it changes nothing.
         """
         await check_owner(request, partial(self._owner, request, schedule_id))
-        return json_response(
-            schedule_body(await self._runtime.timetable.pause(tenant_of(request), ScheduleId(schedule_id)))
-        )
+        by = str(principal_of(request))
+        found = await self._runtime.timetable.pause(tenant_of(request), ScheduleId(schedule_id), by)
+        return json_response(schedule_body(found))
 
     @operation(
         "POST /v1/schedules/{schedule_id}/resume",
@@ -185,9 +185,9 @@ class ScheduleRoutes(Resource):
     async def resume_schedule(self, request: Request, schedule_id: SchedulePath) -> Response:
         """Resume the schedule. Repeating it changes nothing."""
         await check_owner(request, partial(self._owner, request, schedule_id))
-        return json_response(
-            schedule_body(await self._runtime.timetable.resume(tenant_of(request), ScheduleId(schedule_id)))
-        )
+        by = str(principal_of(request))
+        found = await self._runtime.timetable.resume(tenant_of(request), ScheduleId(schedule_id), by)
+        return json_response(schedule_body(found))
 
     @operation(
         "POST /v1/schedules/{schedule_id}/cancel",
@@ -203,9 +203,9 @@ class ScheduleRoutes(Resource):
         Repeating it changes nothing.
         """
         await check_owner(request, partial(self._owner, request, schedule_id))
-        return json_response(
-            schedule_body(await self._runtime.timetable.cancel(tenant_of(request), ScheduleId(schedule_id)))
-        )
+        by = str(principal_of(request))
+        found = await self._runtime.timetable.cancel(tenant_of(request), ScheduleId(schedule_id), by)
+        return json_response(schedule_body(found))
 
     @operation(
         "POST /v1/schedules/{schedule_id}/backfill",

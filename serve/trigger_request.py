@@ -19,7 +19,7 @@ from owlclaw_ray.domain.trigger import ENQUEUED, Admission, BusyPolicy, Trigger,
 from owlclaw_ray.errors import Problem
 from owlclaw_ray.runtime.api import TriggerRequest
 from serve.errors import InvalidRequestError
-from serve.parameters import principal_of, submitters_of
+from serve.parameters import principal_of, submitters_of, tenant_of
 from serve.request_bodies import checked, read_json
 
 MAX_WAIT_SECONDS = 300
@@ -57,7 +57,7 @@ def trigger_of(asked: wire.TriggerRequest) -> tuple[Trigger, Admission]:
 
 def caused_by(request: Request, trigger: Trigger) -> Trigger:
     """Return the trigger as part of the trace that the request belongs to, and as what its principal asks for."""
-    traced, submitters = in_trace(trigger, request.headers.get(HEADER)), submitters_of(request)
+    traced, submitters = in_trace(trigger, request.headers.get(HEADER), tenant_of(request)), submitters_of(request)
     return replace(traced, submitters=submitters) if submitters else traced
 
 

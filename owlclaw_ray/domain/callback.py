@@ -18,6 +18,36 @@ MAX_URL = 2_000
 MAX_NETWORKS = 100
 """Of one tenant."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_COMPATIBLE = ipaddress.ip_network("::/96")
+_OF_ITSELF = frozenset(map(ipaddress.ip_address, ("::", "::1")))
+"""Addresses in `_COMPATIBLE` that stand for no IPv4 address."""
+_UNICAST = ipaddress.ip_network("2000::/3")
+"""What IANA gives out of IPv6. All else is not public, such as fc00::/7, fec0::/10, and 64:ff9b:1::/48 for a network's own NAT64."""
+_NOT_PUBLIC = tuple(
+    ipaddress.ip_network(each)
+    for each in (
+        "0.0.0.0/8",
+        "10.0.0.0/8",
+        "100.64.0.0/10",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "172.16.0.0/12",
+        "192.0.0.0/24",
+        "192.0.2.0/24",
+        "192.88.99.0/24",
+        "192.168.0.0/16",
+        "198.18.0.0/15",
+        "198.51.100.0/24",
+        "203.0.113.0/24",
+        "224.0.0.0/3",
+        "2001::/23",
+        "2001:db8::/32",
+        "3fff::/20",
+    )
+)
+"""The special-purpose registries of IANA, with multicast and what is reserved. Python's own table, `is_global`, is another one in each
+patch version.
+"""
 IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -103,7 +133,7 @@ class CallbackRules(Struct, frozen=True):
         ip = _meant(ipaddress.ip_address(address.partition("%")[0]))
         if any(ip in ipaddress.ip_network(network) for network in self.allowed_networks):
             return ""
-        if ip.is_global and not ip.is_multicast:
+        if (ip.version == 4 or ip in _UNICAST) and not any(ip in network for network in _NOT_PUBLIC):
             return ""
         return (
             f"leads to {ip}, which is not a public address (webhooks.callbacks.allowed_networks, or callback_networks of the tenant, "
@@ -129,7 +159,7 @@ def _meant(address: IpAddress) -> IpAddress:
     """Return the IPv4 address that an IPv6 address leads to, if it does."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
-    if address in _NAT64:
+    if address in _NAT64 or (address in _COMPATIBLE and address not in _OF_ITSELF):
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour or address
 

@@ -35,7 +35,9 @@ class LedgerKind(Enum):
     [{tools, by, reason}]."""
     ACCESS = "access"
     """Who may do what has changed, or was tried: what (`key_created`, `key_first_used`, `key_rotated`, `key_revoked`, `key_refused`,
-    `tenant_created`, `tenant_changed`, `session_begun`), by, key_id, and what there is to it. It belongs to no agent and no run."""
+    `tenant_created`, `tenant_changed`, `session_begun`), by, key_id, and what there is to it; or what somebody had done that no other
+    record tells (`run_cancelled`, `schedule_paused`, `schedule_resumed`, `schedule_cancelled`, `nodes_drained`, `nodes_undrained`,
+    `tenant_exported`, `callback_secrets_shown`). It belongs to no agent and no run, but for those of runs and schedules."""
     WARNING = "warning"
     """Something degraded: what, why."""
 

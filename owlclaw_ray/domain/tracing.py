@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.trigger import Trigger
-from owlclaw_ray.ids import RunId, ToolCallId
+from owlclaw_ray.ids import DEFAULT_TENANT, RunId, TenantId, ToolCallId
 
 HEADER = "traceparent"
 _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
@@ -47,10 +47,18 @@ class TraceParent(Struct, frozen=True):
         return f"00-{self.trace_id}-{self.span_id}-{self.flags & _SAMPLED:02x}"
 
 
-def in_trace(trigger: Trigger, header: str | None) -> Trigger:
-    """Return the trigger as part of the trace that a header `traceparent` names; one that cannot be used counts as absent."""
+def in_trace(trigger: Trigger, header: str | None, tenant: TenantId) -> Trigger:
+    """Return the trigger as part of the trace that a header `traceparent` names; one that cannot be used counts as absent.
+
+    A trace of another tenant than the default one has an id that is derived from the tenant and the named one: by knowing an id no
+    tenant gets its spans into a trace of another.
+    """
     cause = None if header is None else TraceParent.parse(header)
-    return trigger if cause is None else replace(trigger, traceparent=str(cause))
+    if cause is None:
+        return trigger
+    if tenant != DEFAULT_TENANT:
+        cause = replace(cause, trace_id=_digest(f"{tenant}\0{cause.trace_id}")[:32])
+    return replace(trigger, traceparent=str(cause))
 
 
 def run_span(run_id: RunId, traceparent: str = "") -> TraceParent:

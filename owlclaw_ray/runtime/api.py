@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from msgspec import Struct
@@ -23,8 +23,10 @@ from owlclaw_ray.domain.budget import Budget, BudgetScope, BudgetStanding, Budge
 from owlclaw_ray.domain.callback import CallbackRules
 from owlclaw_ray.domain.issuer import Issuer, SignInOptions
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
-from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, NotedHead, NotedHeads
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, NotedHead, NotedHeads, access_record
 from owlclaw_ray.domain.node import ClusterView, NodeCondition, nodes_called
+from owlclaw_ray.domain.principal import Principal
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.score import Judgement, Score, score_of
 from owlclaw_ray.domain.skill import Skill
@@ -43,7 +45,7 @@ from owlclaw_ray.errors import (
     UserError,
     VerificationBusyError,
 )
-from owlclaw_ray.ids import AgentId, ApprovalId, ArtifactId, IdSource, RunId, ScheduleId, TenantId
+from owlclaw_ray.ids import DEFAULT_TENANT, AgentId, ApprovalId, ArtifactId, IdSource, RunId, ScheduleId, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.memory.folders import MemoryFolders
@@ -57,10 +59,12 @@ from owlclaw_ray.secrets.api import AskSecret, SecretKeeper, no_secrets
 from owlclaw_ray.store.api import QueryStore, Store
 from owlclaw_ray.store.commands import (
     AllowanceStored,
+    AppendLedger,
     ApprovalClosed,
     ApprovalSettled,
     CancelOutcome,
     CancelRun,
+    CommandFailed,
     DecideApproval,
     NoSuchApproval,
     RunAccepted,
@@ -215,7 +219,7 @@ class Runtime:
         """Whose ledgers are being verified."""
         self._store, self._following, self._dispatcher = store, following, dispatcher
         self._definitions, self._health_of = definitions, health_of
-        self._artifacts, self._clock, self._mcp, self._metrics = artifacts, clock, mcp, metrics
+        self._artifacts, self._clock, self._ids, self._mcp, self._metrics = artifacts, clock, ids, mcp, metrics
         self._submissions = Submissions(
             dispatcher=dispatcher,
             definitions=definitions,
@@ -358,10 +362,10 @@ class Runtime:
         """Return the texts that the run's prompt_built entry names, by their hashes; none of an unknown run."""
         return await self._store.read(PromptTexts(tenant, run_id))
 
-    async def cancel(self, tenant: TenantId, run_id: RunId) -> Run:
-        """Ask for the end of a run and return it as it stands; a final run stays as it is. Raises NotFoundError."""
+    async def cancel(self, tenant: TenantId, run_id: RunId, by: str = "") -> Run:
+        """Ask for the end of a run, for the principal `by`, and return it as it stands; a final one stays so. Raises NotFoundError."""
         await self.run(tenant, run_id)  # a foreign run is looked for by nobody else
-        outcome = (await self._store.apply([CancelRun(tenant, run_id, self._clock.now())]))[0]
+        outcome = (await self._store.apply([CancelRun(tenant, run_id, self._clock.now(), by)]))[0]
         if not isinstance(outcome, CancelOutcome):
             raise StoreUnavailableError(f"the cancellation was not stored: {outcome}")
         if outcome.run is None:
@@ -550,23 +554,50 @@ class Runtime:
         """Return the nodes of the cluster, none without Ray. Those that do not answer are told as such."""
         return await self._cluster_of()
 
-    async def drain(self, node: str) -> ClusterView:
+    async def drain(self, node: str, by: str = "") -> ClusterView:
         """Have a node run no agents any more, or `all` of them, and return these nodes as they are now. See nodes_called for `node`.
 
-        Durable when it returns. Agents leave behind the caller, each at the next step of its run. Raises NotFoundError, UserError if
-        `node` means several, or the store has one node only, RuntimeUnavailableError, StoreUnavailableError.
+        Durable when it returns; the ledger of the default tenant is told before that the principal `by` asks for it. Agents leave behind
+        the caller, each at the next step of its run. Raises NotFoundError, UserError if `node` means several, or the store has one node
+        only, RuntimeUnavailableError, StoreUnavailableError.
         """
-        return await self._marked(node, NodeCondition.DRAINING)
+        return await self._marked(node, NodeCondition.DRAINING, by)
 
-    async def undrain(self, node: str) -> ClusterView:
+    async def undrain(self, node: str, by: str = "") -> ClusterView:
         """Let a node, or `all`, run agents again; see `drain`."""
-        return await self._marked(node, NodeCondition.ACTIVE)
+        return await self._marked(node, NodeCondition.ACTIVE, by)
 
-    async def _marked(self, node: str, state: NodeCondition) -> ClusterView:
+    async def _marked(self, node: str, state: NodeCondition, by: str) -> ClusterView:
         ids = [each.node_id for each in nodes_called(await self.nodes(), node)]
+        if by:
+            what = "nodes_drained" if state is NodeCondition.DRAINING else "nodes_undrained"
+            await self.tell(DEFAULT_TENANT, what, {"nodes": ids, "by": by})
         await self._mark_nodes(ids, state)
         view = await self.nodes()
         return ClusterView(tuple(each for each in view.nodes if each.node_id in ids), view.lease)
+
+    async def callback_secrets(self, by: Principal) -> Sequence[str]:
+        """Return what receivers check the callbacks of the principal's tenant by, the present secret first, when its ledger knows who is
+        shown them. Raises NotFoundError without callbacks, StoreUnavailableError.
+        """
+        secrets = self.outbox.secrets(by.tenant)
+        await self.tell(by.tenant, "callback_secrets_shown", {"by": str(by)})
+        return secrets
+
+    async def export(self, tenant: TenantId, by: Principal) -> AsyncIterator[bytes]:
+        """Return as TenantExport.begin, when the tenant's ledger knows who exports, or the default one's if it is sealed."""
+        lines = await self.tenant_export.begin(tenant)
+        is_sealed = tenant != DEFAULT_TENANT and (await self.tenants.tenant(tenant)).status.closed
+        whose = DEFAULT_TENANT if is_sealed else tenant
+        await self.tell(whose, "tenant_exported", {"tenant": tenant, "by": str(by)})
+        return lines
+
+    async def tell(self, tenant: TenantId, what: str, data: JsonObject) -> None:
+        """Have the tenant's ledger know who did something that changes no row of the store; raises StoreUnavailableError."""
+        record = access_record(self._ids.make("rec"), tenant, what, self._clock.now(), data)
+        (outcome,) = await self._store.apply([AppendLedger((record,))])
+        if isinstance(outcome, CommandFailed):
+            raise StoreUnavailableError(f"the ledger was not told: {outcome}")
 
     async def metrics(self) -> Sequence[MetricFamily]:
         """Return the present numbers of all parts; never raises."""

@@ -245,20 +245,20 @@ class Timetable:
         await self.schedule(tenant, schedule_id)
         return await self._store.read(TicksOfSchedule(schedule_id, before, limit, tenant))
 
-    async def pause(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule:
-        """Let its times pass without runs; raises NotFoundError, ScheduleClosedError."""
+    async def pause(self, tenant: TenantId, schedule_id: ScheduleId, by: str = "") -> Schedule:
+        """Let its times pass without runs, for the principal `by`; raises NotFoundError, ScheduleClosedError."""
         agent = (await self.schedule(tenant, schedule_id)).agent
-        return _changed(await self._apply(PauseSchedule(agent, schedule_id, self._clock.now())), schedule_id)
+        return _changed(await self._apply(PauseSchedule(agent, schedule_id, self._clock.now(), by)), schedule_id)
 
-    async def resume(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule:
-        """Have it go on with the next time that comes; raises NotFoundError, ScheduleClosedError."""
+    async def resume(self, tenant: TenantId, schedule_id: ScheduleId, by: str = "") -> Schedule:
+        """Have it go on with the next time that comes, for the principal `by`; raises NotFoundError, ScheduleClosedError."""
         agent = (await self.schedule(tenant, schedule_id)).agent
-        return _changed(await self._apply(ResumeSchedule(agent, schedule_id, self._clock.now())), schedule_id)
+        return _changed(await self._apply(ResumeSchedule(agent, schedule_id, self._clock.now(), by)), schedule_id)
 
-    async def cancel(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule:
-        """End it, and the runs of its firings that are not over; doing it again changes nothing. Raises NotFoundError."""
+    async def cancel(self, tenant: TenantId, schedule_id: ScheduleId, by: str = "") -> Schedule:
+        """End it, and the runs of its firings that are not over, for the principal `by`; again it changes nothing. Raises NotFoundError."""
         agent = (await self.schedule(tenant, schedule_id)).agent
-        outcome = await self._apply(CancelSchedule(agent, schedule_id, self._clock.now()))
+        outcome = await self._apply(CancelSchedule(agent, schedule_id, self._clock.now(), by=by))
         if not isinstance(outcome, ScheduleCancelled):
             raise StoreUnavailableError(f"the schedule was not cancelled: {outcome}")
         if outcome.ending:

@@ -266,7 +266,9 @@ class WebhookInbox:
             if submitters:
                 event[SUBMITTERS] = list(submitters)
             return replace(delivery, agent=mapped.agent, status=DeliveryStatus.WAITING, event=event), None
-        trigger = in_trace(mapped.trigger.compact() if len(body) > LARGE else mapped.trigger, traceparent)
+        trigger = in_trace(
+            mapped.trigger.compact() if len(body) > LARGE else mapped.trigger, traceparent, delivery.tenant
+        )
         trigger = replace(trigger, submitters=submitters)
         submission = await self._submissions.prepare(mapped.agent, trigger, source.mapping.admission)
         return replace(delivery, agent=mapped.agent), submission

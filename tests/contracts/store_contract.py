@@ -89,11 +89,21 @@ class SubmissionContract:
         first = await one(store, submission("run_1", key="k"))
         assert isinstance(first, RunAccepted)
 
-        again, resent = await store.apply([submission("run_2", OTHER, key="k"), submission("run_1", key="k")])
+        again, resent = await store.apply([submission("run_2", key="k"), submission("run_1", key="k")])
 
         assert again == replace(first, duplicate=True)
         assert resent == first
         assert await store.read(RunById(AGENT.tenant, RunId("run_2"))) is None
+
+    async def test_an_idempotency_key_is_one_of_its_agent_and_takes_none_from_others(self, store: Store) -> None:
+        await store.apply([submission("run_1", OTHER, key="k", body="other")])
+
+        first = await one(store, submission("run_2", key="k"))
+        again = await store.apply([submission("run_3", key="k"), submission("run_4", OTHER, key="k", body="other")])
+
+        assert isinstance(first, RunAccepted)
+        assert (first.run_id, first.duplicate) == ("run_2", False)
+        assert [(each.run_id, each.duplicate) for each in again] == [("run_2", True), ("run_1", True)]  # type: ignore[union-attr]
 
     async def test_an_idempotency_key_with_another_body_is_a_conflict(self, store: Store) -> None:
         outcomes = await store.apply([submission("run_1", key="k"), submission("run_2", key="k", body="other")])

@@ -42,6 +42,7 @@ from owlclaw_ray.domain.node import (
     Versions,
     nodes_called,
 )
+from owlclaw_ray.domain.principal import Principal
 from owlclaw_ray.domain.run import Run, RunResult, RunStatus, Usage
 from owlclaw_ray.domain.score import Judgement, Score, score_of
 from owlclaw_ray.domain.skill import Skill
@@ -362,7 +363,7 @@ class MemoryRuntime(Runtime):
         self._runs: dict[RunId, Run] = {}
         self._accepted = 0
         self._journals: dict[RunId, list[JournalEntry]] = {}
-        self._keys: dict[str, tuple[str, RunAccepted]] = {}
+        self._keys: dict[tuple[AgentRef, str], tuple[str, RunAccepted]] = {}
         self.memory = MemoriesInMemory(clock, self._known)
         self._ledger: list[ChainedRecord] = []
         self._approvals: dict[ApprovalId, Approval] = {}
@@ -442,8 +443,8 @@ class MemoryRuntime(Runtime):
         self._known(agent)
         if agent.definition == "broken":
             raise DefinitionError([BROKEN])
-        if idempotency_key is not None and idempotency_key in self._keys:
-            known_hash, accepted = self._keys[idempotency_key]
+        if idempotency_key is not None and (agent, idempotency_key) in self._keys:
+            known_hash, accepted = self._keys[agent, idempotency_key]
             if known_hash != body_hash:
                 raise IdempotencyConflictError(idempotency_key)
             return replace(accepted, duplicate=True)
@@ -476,7 +477,7 @@ class MemoryRuntime(Runtime):
         )
         self._journals[run_id] = []
         if idempotency_key is not None:
-            self._keys[idempotency_key] = (body_hash, accepted)
+            self._keys[agent, idempotency_key] = (body_hash, accepted)
         await self._append(run_id, EntryKind.RUN_QUEUED, {"trigger": trigger.kind.value, "focus": trigger.focus})
         if agent.definition == "assistant":
             await self._play(run_id)
@@ -568,7 +569,7 @@ class MemoryRuntime(Runtime):
             return None
         return RunProgress(tuple(self._journals[position.run_id][position.after :]), self._runs[position.run_id].status)
 
-    async def cancel(self, tenant: TenantId, run_id: RunId) -> Run:
+    async def cancel(self, tenant: TenantId, run_id: RunId, by: str = "") -> Run:
         run = await self.run(tenant, run_id)
         if run.status.final or run.cancel_requested:
             return run
@@ -657,11 +658,17 @@ class MemoryRuntime(Runtime):
         drained = node.node_id in self.drained and node.state is NodeCondition.ACTIVE
         return replace(node, state=NodeCondition.DRAINING) if drained else node
 
-    async def drain(self, node: str) -> ClusterView:
+    async def callback_secrets(self, by: Principal) -> Sequence[str]:
+        return self.outbox.secrets(by.tenant)
+
+    async def export(self, tenant: TenantId, by: Principal) -> AsyncIterator[bytes]:
+        return await self.tenant_export.begin(tenant)
+
+    async def drain(self, node: str, by: str = "") -> ClusterView:
         self.drained |= {each.node_id for each in nodes_called(self.cluster, node)}
         return await self._called(node)
 
-    async def undrain(self, node: str) -> ClusterView:
+    async def undrain(self, node: str, by: str = "") -> ClusterView:
         self.drained -= {each.node_id for each in nodes_called(self.cluster, node)}
         return await self._called(node)
 

@@ -14,6 +14,7 @@ from owlclaw_ray.access.keys import KeyRequest
 from owlclaw_ray.domain.access_key import make_key, make_secret, read_key
 from owlclaw_ray.domain.principal import LOCAL, SCOPES
 from owlclaw_ray.domain.quota import KeyQuota, Quotas
+from owlclaw_ray.domain.tracing import span_of_run
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import DEFAULT_TENANT, KeyId, TenantId
 from owlclaw_ray.runtime.api import Health
@@ -485,6 +486,25 @@ async def test_what_all_tenants_share_is_changed_by_operators_alone(http, runtim
     assert (refused.status_code, "for operators" in refused.json()["detail"]) == (403, True)
     assert runtime.reloaded == []
     assert (await http.post("/v1/agents/assistant/reload", headers=ours)).status_code == 200
+
+
+async def test_a_tenant_that_names_the_trace_of_anothers_run_gets_into_a_trace_of_its_own(http, runtime):
+    keys = []
+    for tenant in ("acme", "globex"):
+        await runtime.tenants.create(LOCAL, tenant)
+        wanted = KeyRequest("theirs", ("operator",), tenant=TenantId(tenant))
+        keys.append(bearer((await runtime.keys.create(LOCAL, wanted)).text))
+
+    async def span_of(tenant, key, trace):
+        headers = key | {"traceparent": f"00-{trace}-b7ad6b7169203331-01"}
+        run_id = (await http.post("/v1/agents/assistant/triggers", headers=headers)).json()["run_id"]
+        return span_of_run(await runtime.run(TenantId(tenant), run_id))
+
+    victim = await span_of("globex", keys[1], "0af7651916cd43dd8448eb211c80319c")
+    own = [await span_of("acme", keys[0], victim.trace_id) for _ in range(2)]
+
+    assert own[0].trace_id == own[1].trace_id
+    assert len({own[0].trace_id, victim.trace_id, "0af7651916cd43dd8448eb211c80319c"}) == 3
 
 
 async def test_keys_are_made_listed_rotated_and_revoked(http, runtime):

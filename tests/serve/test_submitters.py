@@ -19,13 +19,15 @@ from owlclaw_ray.configuration.permissions import SharedPermissionSettings
 from owlclaw_ray.definitions.defaults import Defaults
 from owlclaw_ray.domain.issuer import Issuer
 from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.ledger import LedgerKind
+from owlclaw_ray.domain.node import ClusterView, NodeCondition, NodeView
 from owlclaw_ray.domain.permission import PermissionPolicy
 from owlclaw_ray.domain.principal import LOCAL, ROLES, PrincipalKind
 from owlclaw_ray.domain.schedule import Tick, TickOutcome
 from owlclaw_ray.domain.webhook import DeliverTo
-from owlclaw_ray.ids import DEFAULT_TENANT, KeyId
+from owlclaw_ray.ids import DEFAULT_TENANT, KeyId, TenantId
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.store.queries import ApprovalFilter, RunFilter
+from owlclaw_ray.store.queries import ApprovalFilter, LedgerFilter, RunFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
 from owlclaw_ray.testing.in_process import InProcessRuntime, in_process_runtime
@@ -33,7 +35,7 @@ from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.host import HostTools
 from serve.api import build_api
 from tests.issuer import AUDIENCE, RSA, serving_issuer, signed
-from tests.webhooks.conftest import ORDER, mapped, signature
+from tests.webhooks.conftest import OPTIONS, ORDER, mapped, signature
 from tests.worlds import Agents, calls
 
 BURN = calls(("shop.burn", {"what": "papers"}))
@@ -296,6 +298,65 @@ async def test_who_has_a_webhook_delivered_again_to_a_heartbeat_asked_for_what_t
     [told] = [each.data["user"] for each in entries if each.kind is EntryKind.PROMPT_BUILT]
     assert "order 17" in told
     assert ada not in told
+
+
+async def test_the_ledger_knows_who_ends_runs_and_changes_schedules_and_is_told_once(open_office):
+    async with open_office(agent={"permissions": {"ask": ["shop.*"]}}) as office:
+        ada, adas = await office.key("ada")
+        run_id = await office.trigger(adas)
+        await office.asked()
+        made = await office.http.post(
+            "/v1/agents/watch/schedules", json={"focus": "look", "interval_seconds": 60}, headers=adas
+        )
+        schedule = f"/v1/schedules/{made.json()['schedule_id']}"
+        steps = (f"/v1/runs/{run_id}/cancel", *(f"{schedule}/{what}" for what in ("pause", "resume", "cancel")))
+        answers = [await office.http.post(path, headers=adas) for path in steps for _ in range(2)]
+        await office.ended(run_id)
+        told = (await office.http.get("/v1/ledger?kind=access&agent=watch", headers=adas)).json()["records"]
+
+    assert {answer.status_code for answer in answers} == {200, 202}
+    assert [(each["data"]["what"], each["data"]["by"]) for each in sorted(told, key=lambda each: each["at"])] == [
+        (what, f"{ada} (ada)")
+        for what in ("run_cancelled", "schedule_paused", "schedule_resumed", "schedule_cancelled")
+    ]
+    assert [each["run_id"] for each in told if each["data"]["what"] == "run_cancelled"] == [run_id]
+
+
+async def test_the_ledger_knows_who_is_shown_what_and_who_drains_nodes(open_office, monkeypatch):
+    async with open_office(callbacks=OPTIONS) as office:
+        runtime, marked = office.runtime, []
+        made = await runtime.keys.create(LOCAL, KeyRequest("root", ("admin",)))
+        headers = {"Authorization": f"Bearer {made.text}"}
+
+        node = NodeView("n1", "n1", "", True, NodeCondition.ACTIVE, "", 1.0, (), (), None, None)
+
+        async def cluster():
+            return ClusterView((node,))
+
+        async def mark(ids, state):
+            marked.append((ids, state))
+
+        monkeypatch.setattr(runtime, "_cluster_of", cluster)
+        monkeypatch.setattr(runtime, "_mark_nodes", mark)
+        await runtime.tenants.create(LOCAL, "acme")
+        secrets = await office.http.get("/v1/callback-secrets", headers=headers)
+        exported = await office.http.get("/v1/tenants/acme/export", headers=headers)
+        drained = await office.http.post("/v1/nodes/n1/drain", headers=headers)
+        back = await office.http.post("/v1/nodes/n1/undrain", headers=headers)
+        told = (await office.http.get("/v1/ledger?kind=access", headers=headers)).json()["records"]
+        theirs = await runtime.ledger(LedgerFilter(TenantId("acme"), kind=LedgerKind.ACCESS))
+
+    assert [each.status_code for each in (secrets, exported, drained, back)] == [200, 200, 202, 200]
+    by = {"by": f"key:{made.key.key_id} (root)"}
+    for expected in (
+        {"what": "callback_secrets_shown", **by},
+        {"what": "nodes_drained", "nodes": ["n1"], **by},
+        {"what": "nodes_undrained", "nodes": ["n1"], **by},
+    ):
+        assert [each["data"] for each in told].count(expected) == 1
+    assert theirs[-1].record.data == {"what": "tenant_exported", "tenant": "acme", **by}
+    assert marked == [(["n1"], NodeCondition.DRAINING), (["n1"], NodeCondition.ACTIVE)]
+    assert not any(secret in str(told) for secret in secrets.json()["secrets"])
 
 
 async def test_what_a_schedule_starts_counts_in_the_quota_of_the_key_that_made_it(open_office):

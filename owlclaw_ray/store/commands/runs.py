@@ -200,6 +200,8 @@ class CancelRun(Struct, frozen=True):
     tenant: TenantId
     run_id: RunId
     at: datetime
+    by: str = ""
+    """The principal that asks for it, which the ledger is told in the same commit if it changes anything; empty: the runtime itself."""
 
 
 class RunAccepted(Struct, frozen=True, tag=True):

@@ -34,6 +34,8 @@ class CancelSchedule(Struct, frozen=True):
     caller_run: RunId | None = None
     becomes: ScheduleStatus = ScheduleStatus.CANCELLED
     """DONE, if nobody called it off and it has nothing more to do."""
+    by: str = ""
+    """The principal that asks for it, which the ledger is told in the same commit if it changes anything; empty: the runtime itself."""
 
 
 class PauseSchedule(Struct, frozen=True):
@@ -42,6 +44,8 @@ class PauseSchedule(Struct, frozen=True):
     agent: AgentRef
     schedule_id: ScheduleId
     at: datetime
+    by: str = ""
+    """The principal that asks for it, which the ledger is told in the same commit if it changes anything; empty: the runtime itself."""
 
 
 class ResumeSchedule(Struct, frozen=True):
@@ -53,6 +57,8 @@ class ResumeSchedule(Struct, frozen=True):
     agent: AgentRef
     schedule_id: ScheduleId
     at: datetime
+    by: str = ""
+    """The principal that asks for it, which the ledger is told in the same commit if it changes anything; empty: the runtime itself."""
 
 
 class FireSchedule(Struct, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from owlclaw_ray.domain.entries import run_finished
 from owlclaw_ray.domain.journal import EntryKind
+from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import RunResult, RunStatus
 from owlclaw_ray.ids import RecordId, RunId, derived_id
@@ -32,6 +33,12 @@ def cancel_run(store: WorkingSet, command: CancelRun) -> CancelOutcome | CancelA
     if run is None or agent_of(run.agent).tenant != command.tenant:
         return CancelOutcome(None)
     waited = run.status is RunStatus.WAITING
+    if command.by and not run.status.final and not run.cancel_requested:
+        micros = to_micros(command.at)
+        data: JsonObject = {"what": "run_cancelled", "by": command.by}
+        record_id = RecordId(derived_id("rec", run.run_id, "cancelled", str(micros)))
+        place = command.tenant, agent_of(run.agent).agent_id, RunId(run.run_id)
+        store.record((LedgerRecord(record_id, *place, LedgerKind.ACCESS, from_micros(micros), data),))
     ask_to_end(store, run, to_micros(command.at))
     return CancelAnswer(run.snapshot(), waited)
 

@@ -6,10 +6,12 @@ from msgspec.structs import replace
 
 from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.quota import SCHEDULES
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, ScheduleStatus, Tick, TickOutcome
-from owlclaw_ray.ids import RunId
+from owlclaw_ray.ids import RecordId, RunId, derived_id
 from owlclaw_ray.store.commands import (
     AgentBusy,
     AlreadyFired,
@@ -32,7 +34,7 @@ from owlclaw_ray.store.commands import (
     TooManySchedules,
 )
 from owlclaw_ray.store.sql.cancellation import ask_to_end
-from owlclaw_ray.store.sql.codec import agent_key, to_micros
+from owlclaw_ray.store.sql.codec import agent_key, from_micros, to_micros
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.quotas import count_schedule, keep, no_room_for, reached
 from owlclaw_ray.store.sql.row_needs import RowNeeds
@@ -93,6 +95,7 @@ def cancel_schedule(store: WorkingSet, command: CancelSchedule) -> ScheduleCance
         case ScheduleStatus.CANCELLED:
             return ScheduleCancelled(False, schedule_id, "the schedule was cancelled before", ending, ended)
         case ScheduleStatus.ACTIVE | ScheduleStatus.PAUSED:
+            _tell(store, command, "schedule_cancelled")
             store.change_schedule(replace(schedule, status=command.becomes, next_fire_at=None))
             count_schedule(store, schedule, -1)
             return ScheduleCancelled(True, schedule_id, "the schedule is cancelled", ending, ended)
@@ -126,8 +129,19 @@ def _change(
     if schedule.status is not status:
         goes_on = status is ScheduleStatus.ACTIVE
         schedule = replace(schedule, status=status, paused_until=command.at if goes_on else schedule.paused_until)
+        _tell(store, command, "schedule_resumed" if goes_on else "schedule_paused")
         store.change_schedule(schedule)
     return ScheduleChanged(schedule)
+
+
+def _tell(store: WorkingSet, command: PauseSchedule | ResumeSchedule | CancelSchedule, what: str) -> None:
+    """Tell the ledger who has the schedule changed, if it is not the runtime itself."""
+    if command.by:
+        micros, agent = to_micros(command.at), command.agent
+        record_id = RecordId(derived_id("rec", command.schedule_id, what, str(micros)))
+        data: JsonObject = {"what": what, "schedule_id": command.schedule_id, "by": command.by}
+        place = agent.tenant, agent.agent_id, RunId("")
+        store.record((LedgerRecord(record_id, *place, LedgerKind.ACCESS, from_micros(micros), data),))
 
 
 def _need_firing(needs: RowNeeds, command: FireSchedule) -> None:

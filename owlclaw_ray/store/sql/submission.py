@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import minute_of
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.json import JsonObject
@@ -25,6 +26,7 @@ from owlclaw_ray.domain.trigger import BusyPolicy, Trigger
 from owlclaw_ray.ids import DEFAULT_TENANT, RecordId, RunId, derived_id
 from owlclaw_ray.store.commands import (
     AgentBusy,
+    IdempotencyClaim,
     IdempotencyConflict,
     QueueFull,
     QuotaReached,
@@ -70,7 +72,7 @@ def need_submission(needs: RowNeeds, command: SubmitRun) -> None:
     for key_id in command.counting_keys:
         needs.counting_keys.setdefault(key_id, set()).add(minute_of(command.at))
     if command.idempotency is not None:
-        needs.keys.add(tenant_key(command.agent.tenant, command.idempotency.key))
+        needs.keys.add(_claim_key(command.agent, command.idempotency))
     if command.queue_limit is not None:
         needs.counted.add(key)
         needs.queue_limit = max(needs.queue_limit, command.queue_limit)
@@ -151,6 +153,11 @@ def _count(store: WorkingSet, command: SubmitRun) -> None:
         store.charge({key_starts_account(of_key.key_id, minute): 1})
 
 
+def _claim_key(agent: AgentRef, claim: IdempotencyClaim) -> str:
+    """Return the key of the agent's claim: who may trigger other agents of the tenant alone takes no key of it."""
+    return tenant_key(agent.tenant, f"{agent.agent_id} {claim.key}")
+
+
 def _answered_before(store: WorkingSet, command: SubmitRun) -> RunAccepted | IdempotencyConflict | None:
     known = store.runs.get(command.run_id)
     if known is not None:
@@ -163,7 +170,7 @@ def _answered_before(store: WorkingSet, command: SubmitRun) -> RunAccepted | Ide
         if merged is not None and merged.expires_at > at:
             return RunAccepted(RunId(merged.run_id), merged.seq, agent_of(merged.agent), merged=True)
     claim = command.idempotency
-    earlier = None if claim is None else store.keys.get(tenant_key(command.agent.tenant, claim.key))
+    earlier = None if claim is None else store.keys.get(_claim_key(command.agent, claim))
     if claim is None or earlier is None or earlier.expires_at <= at:
         return None
     if earlier.body_hash != claim.body_hash:
@@ -249,7 +256,7 @@ def _keep_key(store: WorkingSet, run: RunRow, command: SubmitRun) -> None:
     claim = command.idempotency
     if claim is not None:
         row = KeyRow(claim.body_hash, run.run_id, to_micros(claim.expires_at), run.seq, run.agent)
-        store.note_key(tenant_key(command.agent.tenant, claim.key), row)
+        store.note_key(_claim_key(command.agent, claim), row)
 
 
 def _tell_ledger(store: WorkingSet, run: RunRow, command: SubmitRun, data: JsonObject) -> None:
