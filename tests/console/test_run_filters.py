@@ -89,6 +89,22 @@ async def test_a_filter_by_time_is_in_utc_and_what_is_no_time_is_refused(browser
 
 
 @pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("2026-11-03T09:30", "2026-11-03T09:30"),
+        ("2026-11-03T09:30+08:00", "2026-11-03T01:30"),
+        ("2026-11-03T09:30:15Z", "2026-11-03T09:30:15"),
+        ("2026-11-03T09:30:15.250Z", "2026-11-03T09:30:15.250"),
+        ("2026-11-03", "2026-11-03T00:00"),
+    ],
+)
+async def test_a_time_with_a_zone_is_in_its_field_in_utc(browser, written, shown):
+    page = (await browser.get("/console/runs", params={"since": written, "until": written})).text
+
+    assert re.findall(r'type="datetime-local" name="\w+" value="([^"]*)"', page) == [shown, shown]
+
+
+@pytest.mark.parametrize(
     ("asked", "left"),
     [
         ("since=yesterday", ""),
