@@ -51,6 +51,8 @@ _MINUTES = 120
 _FRESH_SECONDS = 10.0
 """How old what surrounds the list may be."""
 _DID = re.compile(r"(cancel|rerun)-(\d{1,9})(?:-(\d{1,9}))?")
+_NOTHING = "nothing"
+"""What the list of runs is told if none was chosen."""
 _SEQ = re.compile(r"[1-9]\d{0,17}")
 _PLACE = re.compile(r"(.+)\.(\d{1,17})")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -124,6 +126,7 @@ class RunsPages(Pages):
             spans={} if part in {"rows", "chart"} else recent_spans(self._now()),
             statuses=[OPEN, *(each.value for each in RunStatus)],
             kinds=list(TriggerKind),
+            unchosen=asked.get("did") == _NOTHING,
             did=did and (did[1], int(did[2]), int(did[3] or 0)),
             agents=names.agents,
             definitions=names.definitions,
@@ -182,8 +185,10 @@ class RunsPages(Pages):
 
     @page("GET /console/runs/selection", "runs:write", "action", "run", "back")
     async def console_selection(self, request: Request) -> Response:
-        """Show what an action would do to each of the runs that are chosen; nothing is done."""
+        """Show what an action would do to each of the runs that are chosen; nothing is done. Of none: lead back to the list."""
         action = action_of(request.query_params.get("action", ""))
+        if not request.query_params.getlist("run"):
+            return back(request.query_params.get("back", ""), "/runs", did=_NOTHING)
         chosen = await self._chosen(request, request.query_params.getlist("run"))
         return await self.shown(
             request,
