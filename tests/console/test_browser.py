@@ -261,7 +261,7 @@ def test_without_scripts_everything_is_there_but_what_is_live(chromium, http):
     context.close()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark"), (2560, "light")])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark"), (3840, "light")])
 def test_every_page_fits_and_names_what_it_has(chromium, http, width, scheme):
     approval = waiting(http, width)
     run = approval["run_id"]
