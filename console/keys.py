@@ -8,7 +8,8 @@ from typing import ClassVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from console.pages import Pages, name_in, page, see
+from console.jinja import query
+from console.pages import PREFIX, Pages, back, name_in, page
 from console.visits import read_form
 from owlclaw_ray import wire
 from owlclaw_ray.access.keys import MAX_GRACE_SECONDS, IssuedKey
@@ -41,6 +42,7 @@ class KeyPages(Pages):
             keys=[(each, _standing(each, now)) for each in found[:PAGE]],
             following=found[PAGE - 1].key_id if len(found) > PAGE else None,
             after=after,
+            here=f"{PREFIX}/keys{query(after=after)}",
             roles=list(ROLES),
             resources=list(VERBS.items()),
             days=DEFAULT_DAYS,
@@ -76,9 +78,9 @@ class KeyPages(Pages):
     @page("POST /console/keys/{key_id}/revoke", "keys:admin")
     async def console_revoke_key(self, request: Request) -> Response:
         """Revoke the key for good."""
-        await read_form(request)
+        form = await read_form(request)
         await self._runtime.keys.revoke(principal_of(request), KeyId(name_in(request, "key_id", "key")))
-        return see("/keys")
+        return back(form.text("back"), "/keys")
 
     async def _issued(self, request: Request, issued: IssuedKey, did: str) -> Response:
         """Show the key in the answer to its form, and nowhere else.

@@ -10,8 +10,8 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from console.jinja import segment
-from console.pages import Pages, page, see
+from console.jinja import query, segment
+from console.pages import PREFIX, Pages, back, page, see
 from console.visits import SentForm, read_form
 from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
@@ -64,11 +64,13 @@ class MemoryPages(Pages):
             begin = _place_of(everything, asked.get("after", ""))
             memories = everything[begin : begin + _MEMORIES]
             following = memories[-1].memory_id if begin + _MEMORIES < len(everything) else None
+        place = {"archived": asked.get("archived"), "q": wanted, "after": asked.get("after")}
         return await self.shown(
             request,
             "memories.html",
             agent=ref.agent_id,
             memories=memories,
+            here=f"{PREFIX}/agents/{segment(ref.agent_id)}/memories{query(**place)}",
             archived=archived,
             wanted=wanted,
             degraded=degraded,
@@ -102,6 +104,7 @@ class MemoryPages(Pages):
             "memory.html",
             agent=ref.agent_id,
             each=memory,
+            here=f"{PREFIX}/agents/{segment(ref.agent_id)}/memories/{segment(memory.memory_id)}",
             archived=archived,
             seen=seen,
             changes=changes,
@@ -129,16 +132,16 @@ class MemoryPages(Pages):
             old_tags=memory.tags,
             by=actor_of(request, ""),
         )
-        return see(f"/agents/{segment(ref.agent_id)}/memories#{memory.memory_id}")
+        return back(form.text("back"), f"/agents/{segment(ref.agent_id)}/memories", anchor=memory.memory_id)
 
     @page("POST /console/agents/{agent}/memories/{memory_id}/archive", "memories:write")
     async def console_archive_memory(self, request: Request) -> Response:
         """Move a memory to the archive."""
-        await read_form(request)
+        form = await read_form(request)
         ref, memory_id = agent_of(request, request.path_params["agent"]), MemoryId(request.path_params["memory_id"])
         if not await self._runtime.memory.archive(ref, (memory_id,), by=actor_of(request, "")):
             raise NotFoundError("memory", memory_id)
-        return see(f"/agents/{segment(ref.agent_id)}/memories")
+        return back(form.text("back"), f"/agents/{segment(ref.agent_id)}/memories")
 
     async def _changes(self, request: Request, ref: AgentRef, memory: Memory) -> tuple[Sequence[MemoryChange], bool]:
         """Return what was done to a memory, newest first, as far as the principal may read the ledger; and whether older changes of the

@@ -266,10 +266,10 @@ def own_path(text: str, otherwise: str = PREFIX) -> str:
     return text if len(text) <= _LONGEST_PATH and _OWN_PATH.fullmatch(text) else otherwise
 
 
-def back(text: str, otherwise: str, **did: object) -> Response:
-    """Return what leads back to the page of the console that a form was on, which says what was `did`; `otherwise` is for a form that
-    does not say where that is.
+def back(text: str, otherwise: str, *, anchor: str = "", **did: object) -> Response:
+    """Return what leads back to the page of the console that a form was on, to an element of it, which says what was `did`; `otherwise`
+    is for a form that does not say where that is.
     """
     path, _, asked = own_path(text, f"{PREFIX}{otherwise}").partition("?")
     kept = {name: value for name, value in parse_qsl(asked) if name not in did}
-    return RedirectResponse(f"{path}{query(**kept, **did)}", 303)
+    return RedirectResponse(f"{path}{query(**kept, **did)}{anchor and f'#{anchor}'}", 303)

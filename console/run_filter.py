@@ -52,6 +52,14 @@ class RunsFilter(Struct, frozen=True):
         """Whether it filters by what is asked for more seldom."""
         return bool(self.definition or self.trigger or self.since or self.until)
 
+    def local(self, name: str) -> str:
+        """Return a time as a browser's field for it takes it: in UTC, without a zone."""
+        at = _moment(name, getattr(self, name))
+        if at is None:
+            return ""
+        rest = "milliseconds" if at.microsecond else "seconds" if at.second else "minutes"
+        return at.replace(tzinfo=None).isoformat(timespec=rest)
+
     def address(self, **others: object) -> str:
         """Return `?…` of the filter with others of its fields, or more beside them."""
         return query(**{**self.fields, **others})

@@ -24,11 +24,12 @@ from console.visits import SentForm, read_form
 from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.domain.principal import Principal
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.trigger import ENQUEUED, Trigger, TriggerKind
 from owlclaw_ray.domain.usage import Grain
 from owlclaw_ray.errors import NotFoundError, OwlClawError, Problem
-from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.ids import AgentId, RunId, TenantId
 from owlclaw_ray.runtime.api import Runtime, TriggerRequest
 from owlclaw_ray.store.commands import RunAccepted
 from owlclaw_ray.store.run_search import RunPage, RunSearch
@@ -45,11 +46,13 @@ _MOST_NEWS = 50
 _MOST_AT_ONCE = 50
 _COMMITTED_TOGETHER = 25
 _OFFERED = 100
-"""Agents that are offered while one types."""
+"""Agents that are offered before one types."""
 _MINUTES = 120
 _FRESH_SECONDS = 10.0
 """How old what surrounds the list may be."""
 _DID = re.compile(r"(cancel|rerun)-(\d{1,9})(?:-(\d{1,9}))?")
+_NOTHING = "nothing"
+"""What the list of runs is told if none was chosen."""
 _SEQ = re.compile(r"[1-9]\d{0,17}")
 _PLACE = re.compile(r"(.+)\.(\d{1,17})")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -68,6 +71,13 @@ class RunList(Struct, frozen=True):
     """How far back was looked, if that was too far to find as many as a page has."""
 
 
+class _Names(Struct, frozen=True):
+    """What is offered to who filters, or begins a run: the first agents that have no problem, and all definitions."""
+
+    agents: Sequence[str] = ()
+    definitions: Sequence[str] = ()
+
+
 class RunsPages(Pages):
     """`/console/runs`."""
 
@@ -76,9 +86,7 @@ class RunsPages(Pages):
     def __init__(self, surroundings: Surroundings, templates: Templates, badge: ApprovalBadge) -> None:
         super().__init__(surroundings, templates, badge)
         self._charts: SharedAnswers[TenantId, Chart | None] = SharedAnswers(surroundings.clock)
-        self._usable: SharedAnswers[tuple[TenantId, tuple[str, ...]], Sequence[AgentRef]] = SharedAnswers(
-            surroundings.clock
-        )
+        self._usable: SharedAnswers[tuple[TenantId, tuple[str, ...]], _Names] = SharedAnswers(surroundings.clock)
 
     @page(
         "GET /console/runs",
@@ -96,10 +104,10 @@ class RunsPages(Pages):
         chosen = RunsFilter.of(asked)
         narrowed = bool(principal_of(request).patterns) and not chosen.agent
         part = asked.get(FRAGMENT, "")
-        found, minutes, agents = await asyncio.gather(
+        found, minutes, names = await asyncio.gather(
             known(RunList(())) if narrowed or part == "chart" else self._found(request, chosen),
             known(None) if narrowed or chosen or part == "rows" else self._minutes(request),
-            known(()) if part in {"rows", "chart"} else self._agents(request),
+            known(_Names()) if part in {"rows", "chart"} else self._names(request),
         )
         did = _DID.fullmatch(asked.get("did", ""))
         upto = asked.get("upto", "") or (place_of(found.runs[0]) if found.runs else "")
@@ -118,8 +126,10 @@ class RunsPages(Pages):
             spans={} if part in {"rows", "chart"} else recent_spans(self._now()),
             statuses=[OPEN, *(each.value for each in RunStatus)],
             kinds=list(TriggerKind),
+            unchosen=asked.get("did") == _NOTHING,
             did=did and (did[1], int(did[2]), int(did[3] or 0)),
-            agents=agents,
+            agents=names.agents,
+            definitions=names.definitions,
             here=f"{PREFIX}/runs{chosen.address()}",
             listed=f"{PREFIX}/runs{chosen.address(before=asked.get('before', ''))}",
         )
@@ -159,23 +169,26 @@ class RunsPages(Pages):
             found = await self._runtime.search_runs(where)
         return RunList(found.runs, newer, following_place(found), found.searched_to)
 
-    async def _agents(self, request: Request) -> Sequence[str]:
-        """Return the agents that a first run can be of, as they were some seconds ago."""
+    async def _names(self, request: Request) -> _Names:
+        """Return the agents that a first run can be of, and the definitions, as they were some seconds ago."""
         principal = principal_of(request)
         if not principal.may("agents:read"):
-            return ()
+            return _Names()
 
-        async def usable() -> Sequence[AgentRef]:
+        async def usable() -> _Names:
             found = await visible_agents(self._runtime, principal, _OFFERED)
-            return [each.agent for each in found.agents if not each.problem]
+            agents = [each.agent.agent_id for each in found.agents if not each.problem]
+            names = await self._runtime.definition_names(principal.tenant)
+            return _Names(agents, [each for each in sorted(names) if _has_agents_for(principal, each)])
 
-        found = await self._usable.answer((principal.tenant, principal.patterns), _FRESH_SECONDS, usable)
-        return [each.agent_id for each in found]
+        return await self._usable.answer((principal.tenant, principal.patterns), _FRESH_SECONDS, usable)
 
     @page("GET /console/runs/selection", "runs:write", "action", "run", "back")
     async def console_selection(self, request: Request) -> Response:
-        """Show what an action would do to each of the runs that are chosen; nothing is done."""
+        """Show what an action would do to each of the runs that are chosen; nothing is done. Of none: lead back to the list."""
         action = action_of(request.query_params.get("action", ""))
+        if not request.query_params.getlist("run"):
+            return back(request.query_params.get("back", ""), "/runs", did=_NOTHING)
         chosen = await self._chosen(request, request.query_params.getlist("run"))
         return await self.shown(
             request,
@@ -339,6 +352,13 @@ def action_of(text: str) -> str:
     if text not in {"cancel", "rerun"}:
         raise InvalidRequestError([Problem("action", f"is {text!r}", "cancel or rerun")])
     return text
+
+
+def _has_agents_for(principal: Principal, definition: str) -> bool:
+    """Return whether the principal sees the definition's agent without a key, or may see others of it."""
+    begins = [pattern.removeprefix("agent:") for pattern in principal.patterns]
+    sees = principal.sees(AgentRef(principal.tenant, AgentId(definition)))
+    return sees or any(each.startswith(f"{definition}:") for each in begins)
 
 
 def _concerns(action: str, run: Run) -> bool:

@@ -34,7 +34,7 @@ class UsagePages(Pages):
         since, until = last(self._now(), Grain.DAY, days)
         total = await self._runtime.run_usage(RunUsage(tenant, since, until))
         agents = await self._runtime.run_usage(RunUsage(tenant, since, until, by=UsageBy.AGENT, limit=_AGENTS + 1))
-        tools = await self._runtime.tool_usage(ToolUsage(tenant, since, until, limit=_TOOLS))
+        tools = await self._runtime.tool_usage(ToolUsage(tenant, since, until, limit=_TOOLS + 1))
         grain = Grain.DAY if days > _SPANS[1] else Grain.HOUR
         buckets = await self._runtime.run_usage(RunUsage(tenant, since, until, grain))
         return await self.shown(
@@ -48,7 +48,8 @@ class UsagePages(Pages):
             chart=runs_chart(f"Runs by {grain.value} in which they ended", buckets, since, until, grain),
             agents=agents[:_AGENTS],
             more_agents=len(agents) > _AGENTS,
-            tools=sorted(tools, key=lambda each: -each.counts.mean_ms),
+            more_tools=len(tools) > _TOOLS,
+            tools=sorted(tools[:_TOOLS], key=lambda each: -each.counts.mean_ms),
         )
 
 

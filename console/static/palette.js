@@ -67,7 +67,8 @@ class Palette {
   async found(text, matches) {
     try {
       const runs = sees("runs") ? await links(`runs?fragment=rows&text=${encodeURIComponent(text)}`, "a.row", "run") : [];
-      return [...matches(await this.agents), ...runs.slice(0, MOST)];
+      const begins = sees("agents") ? await links(`agents?fragment=rows&name=${encodeURIComponent(text)}`, "td.c-name a.agent", "agent") : [];
+      return [...begins.slice(0, MOST), ...matches(await this.agents), ...runs.slice(0, MOST)];
     } catch {
       this.note.textContent = "The server does not answer: agents and runs are not found now.";
       return [];

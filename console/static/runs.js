@@ -64,6 +64,25 @@ function show() {
 
 if (document.getElementById("views")) show();
 
+// The agents whose names begin with what is typed: of many, the page has the first ones alone.
+const offers = document.querySelector("datalist[data-completes]");
+const typed = document.querySelector(`input[list="${offers?.id}"]`);
+if (offers && typed) {
+  let timer;
+  typed.addEventListener("input", () => {
+    clearTimeout(timer);
+    timer = setTimeout(async () => {
+      const text = typed.value.trim();
+      const asked = `/console/agents?fragment=rows&name=${encodeURIComponent(text)}`;
+      const response = await fetch(asked, { headers: { accept: "application/problem+json" } }).catch(() => null);
+      if (!response?.ok || text !== typed.value.trim()) return;
+      const found = document.createElement("template");
+      found.innerHTML = await response.text();
+      offers.replaceChildren(...[...found.content.querySelectorAll("td.c-name")].map((each) => made("option", { value: each.textContent.trim() })));
+    }, 150);
+  });
+}
+
 // The next step through many runs, if this page was reached by the one before: whoever comes back to it, or loads it again, has stopped.
 const further = document.querySelector("form[data-goes-on]");
 if (further && performance.getEntriesByType("navigation")[0]?.type === "navigate") {

@@ -400,6 +400,10 @@ class Runtime:
         agents = sorted({*plain, *records}, key=lambda agent: agent.agent_id)
         return await self._views(agents[:limit], records)
 
+    async def definition_names(self, tenant: TenantId) -> Sequence[str]:
+        """Return the names of the definitions that a tenant's agents may have."""
+        return await self._definitions.names(tenant)
+
     async def agents_called(self, tenant: TenantId, agent_ids: Sequence[AgentId]) -> Sequence[AgentView]:
         """Return these agents, in their order, whether or not they have a definition any more."""
         found = await self._store.read(AgentsByIds(tenant, tuple(agent_ids))) if agent_ids else ()

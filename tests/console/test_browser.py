@@ -205,6 +205,22 @@ def test_one_goes_anywhere_by_the_keyboard_alone(chromium, http):
         expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+def test_agents_beyond_the_first_ones_are_completed_as_one_types(chromium, http):
+    http.post("/v1/agents/assistant:completed/triggers?wait=60", json={"focus": "known"}).raise_for_status()
+    with opened(chromium, http) as page:
+        page.goto(f"{http.base_url}/console/runs")
+        page.evaluate("document.getElementById('agents').replaceChildren()")
+        page.get_by_label("Agent", exact=True).press_sequentially("assistant:comp")
+        expect(page.locator("#agents option[value='assistant:completed']")).to_have_count(1)
+
+        page.route(re.compile("/console/agents.fragment=rows$"), lambda route: route.fulfill(body=""))
+        page.keyboard.press("Control+k")
+        page.keyboard.type("assistant:comp")
+        expect(
+            page.get_by_role("option", name="agent", exact=False).filter(has_text="assistant:completed")
+        ).to_be_visible()
+
+
 def test_the_palette_offers_nothing_that_its_user_may_not_see(chromium, http):
     key = http.post("/v1/keys", json={"name": "approver alone", "scopes": ["approvals:read"]}).json()["key"]
     context = chromium.new_context()
@@ -245,7 +261,7 @@ def test_without_scripts_everything_is_there_but_what_is_live(chromium, http):
     context.close()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark"), (2560, "light")])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark"), (3840, "light")])
 def test_every_page_fits_and_names_what_it_has(chromium, http, width, scheme):
     approval = waiting(http, width)
     run = approval["run_id"]

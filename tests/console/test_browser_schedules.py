@@ -42,7 +42,7 @@ def test_a_schedule_is_made_paused_and_backfilled_by_somebody_who_sees_first_wha
         expect(page.get_by_role("heading", level=1)).to_have_text("look at the orders")
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark"), (3840, "light")])
 def test_the_pages_of_schedules_and_of_the_fleet_fit_and_name_what_they_have(chromium, http, width, scheme):
     now = datetime.now(UTC)  # noqa: TID251 - the server's own clock
     found = made(http, f"assistant:{width}{'w' * 100}", focus="x" * 400, cron_expression="0 */3 * * *")

@@ -107,7 +107,7 @@ def test_a_chart_is_there_without_scripts_and_its_table_opens(chromium, http):
     context.close()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark"), (2560, "light")])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark"), (3840, "light")])
 def test_pages_with_charts_fit_and_name_what_they_have(chromium, http, width, scheme):
     with opened(chromium, http, viewport={"width": width, "height": 800}, color_scheme=scheme) as page:
         for path in ("usage", "usage?days=30", "runs", "agents", "agents?sort=cost", "agents/lavish"):

@@ -89,6 +89,22 @@ async def test_a_filter_by_time_is_in_utc_and_what_is_no_time_is_refused(browser
 
 
 @pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("2026-11-03T09:30", "2026-11-03T09:30"),
+        ("2026-11-03T09:30+08:00", "2026-11-03T01:30"),
+        ("2026-11-03T09:30:15Z", "2026-11-03T09:30:15"),
+        ("2026-11-03T09:30:15.250Z", "2026-11-03T09:30:15.250"),
+        ("2026-11-03", "2026-11-03T00:00"),
+    ],
+)
+async def test_a_time_with_a_zone_is_in_its_field_in_utc(browser, written, shown):
+    page = (await browser.get("/console/runs", params={"since": written, "until": written})).text
+
+    assert re.findall(r'type="datetime-local" name="\w+" value="([^"]*)"', page) == [shown, shown]
+
+
+@pytest.mark.parametrize(
     ("asked", "left"),
     [
         ("since=yesterday", ""),
@@ -116,12 +132,29 @@ async def test_what_is_wrong_elsewhere_than_in_the_filter_has_no_such_link(brows
 async def test_agents_and_definitions_are_offered_to_who_may_see_agents(browser, runtime):
     await triggered(runtime)
     page = (await browser.get("/console/runs")).text
-    assert re.search(r'<datalist id="agents">.*value="patient"', page)
+    assert re.search(r'<datalist id="agents"[^>]*>.*value="patient"', page)
     assert re.search(r'<datalist id="definitions">.*value="patient"', page)
 
     await browser.sign_in(await issued(runtime, "runs:read"))
 
     assert '<option value="patient">' not in (await browser.get("/console/runs")).text
+
+
+async def test_all_definitions_are_offered_however_many_agents_the_first_ones_have(browser, runtime):
+    for number in range(110):
+        await triggered(runtime, f"assistant:{number}")
+
+    def offered(page):
+        return re.findall(r'value="([^"]+)"', re.search(r'<datalist id="definitions">(.*?)</datalist>', page)[1])
+
+    assert offered((await browser.get("/console/runs")).text) == ["assistant", "broken", "patient"]
+    for pattern, names in (
+        ("agent:patient:a*", ["patient"]),
+        ("agent:assistant", ["assistant"]),
+        ("agent:b*", ["broken"]),
+    ):
+        await browser.sign_in(await issued(runtime, "viewer", agents=(pattern,)))
+        assert offered((await browser.get("/console/runs")).text) == names
 
 
 async def test_a_search_that_stopped_says_how_far_it_looked_and_leads_further(browser, runtime, monkeypatch):

@@ -423,6 +423,7 @@ async def test_each_entry_is_there_as_a_command(browser, runtime):
             == f"curl -sN http://localhost:8700/v1/runs/{run_id}/events -H 'Last-Event-ID: {{after}}' | grep -m1 '^data:'"
         )
         assert '<copy-button data-after="3" data-label="curl">' in article(page, 4)
+        assert f">{html.escape(command.format(after=3), quote=True).replace('&#x27;', '&#39;')}</code>" in page
     await browser.sign_in(await issued(runtime, "runs:read"))
     page = (await browser.get(f"/console/runs/{run_id}")).text
     assert "Authorization: Bearer $OWLCLAW_API_KEY" in html.unescape(re.search(r' data-command="([^"]+)"', page)[1])

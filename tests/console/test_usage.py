@@ -197,3 +197,16 @@ async def test_a_tool_of_any_name_is_text_and_a_day_of_many_agents_stays_light(b
     assert len(cells(answer.text, "by-agent")) == 50
     assert "These are the first 50" in answer.text
     assert len(answer.content) < COLD_BYTES
+
+
+async def test_of_more_tools_than_are_shown_the_page_says_which_they_are(browser, runtime):
+    called = [(f"tool{number}", 1_000 + number, "") for number in range(201)]
+    await ended(runtime.schedules, AgentRef.parse(CHEAP), runtime._clock.now(), result(), called[:200])
+    assert "that took most time" not in (await browser.get("/console/usage")).text
+    await ended(runtime.schedules, AgentRef.parse(CHEAP), runtime._clock.now(), result(), called[200:])
+
+    page = (await browser.get("/console/usage")).text
+
+    assert "These are the 200 that took most time in all" in page
+    shown = [each[0] for each in cells(page, "by-tool")]
+    assert (len(shown), "tool0" in shown) == (200, False)

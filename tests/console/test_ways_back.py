@@ -10,6 +10,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from console import approvals as inbox
+from console import keys, memories
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.run import RunStatus
@@ -169,3 +170,54 @@ async def test_suspending_a_tenant_is_behind_a_word_of_what_it_means(browser, ru
     assert 'value="suspended"' in behind
     assert "its keys are refused" in behind
     assert page.count('value="suspended"') == 1
+
+
+async def test_a_memory_is_edited_and_archived_where_one_is(browser, runtime, monkeypatch):
+    monkeypatch.setattr(memories, "_MEMORIES", 2)
+    ref = AgentRef.parse("assistant")
+    ids = [(await runtime.memory.remember(ref, f"number {number}")).memory_id for number in range(5)]
+    path = "/console/agents/assistant/memories"
+    second, found = f"{path}?after={ids[3]}", f"{path}?q=number+2"
+
+    for here, memory_id, what in (
+        (second, ids[2], ""),
+        (found, ids[2], ""),
+        (second, ids[1], "/archive"),
+        (found, ids[2], "/archive"),
+    ):
+        page = (await browser.get(here)).text
+        form = re.search(rf'action="{path}/{memory_id}{what}">(.*?)</form>', page, re.DOTALL)[1]
+        fields = {
+            name: html.unescape(value)
+            for name, value in re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', form)
+        }
+        sent = await browser.send_form(f"{path}/{memory_id}{what}", **fields, content=f"number 2, {here}")
+
+        assert sent.headers["location"] == here + (f"#{memory_id}" if not what else "")
+
+
+async def test_a_key_is_revoked_where_one_is(browser, runtime, monkeypatch):
+    monkeypatch.setattr(keys, "PAGE", 2)
+    for _ in range(5):
+        await issued(runtime, "viewer")
+    await browser.sign_in(await issued(runtime, "admin"))
+    following = html.unescape(re.search(r'rel="next" href="([^"]+)"', (await browser.get("/console/keys")).text)[1])
+    page = (await browser.get(following)).text
+    action = re.search(r'action="([^"]+/revoke)"', page)[1]
+
+    sent = await browser.send_form(action, token=hidden(page, "token"), back=hidden(page, "back"))
+
+    assert sent.headers["location"] == following
+
+
+async def test_with_no_run_chosen_one_comes_back_to_the_list_as_it_was_filtered(browser, runtime):
+    await triggered(runtime)
+    page = (await browser.get("/console/runs?agent=assistant")).text
+
+    sent = await browser.get("/console/runs/selection", params={"action": "cancel", "back": hidden(page, "back")})
+
+    assert (sent.status_code, sent.headers["location"]) == (303, "/console/runs?agent=assistant&did=nothing")
+    assert "No run is chosen" in (await browser.get(sent.headers["location"])).text
+    assert "No run is chosen" not in page
+    refused = await browser.fill("/console/agents/assistant", "/console/runs/selection", action="cancel")
+    assert refused.status_code == 422

@@ -596,6 +596,9 @@ class MemoryRuntime(Runtime):
         )
         return [await self.agent(ref) for ref in found[:limit]]
 
+    async def definition_names(self, tenant: TenantId) -> Sequence[str]:
+        return [*DEFINITIONS]
+
     async def agents_called(self, tenant: TenantId, agent_ids: Sequence[AgentId]) -> Sequence[AgentView]:
         async def view(ref: AgentRef) -> AgentView:
             try:
