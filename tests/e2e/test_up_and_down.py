@@ -10,7 +10,7 @@ import pytest
 
 from tests.serve.test_rights import rights
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 
 def turn(*calls: tuple[str, dict[str, object]], **options: object) -> dict[str, object]:
