@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar, cast
 
 from msgspec import Struct
+
+from owlclaw_ray.ids import DEFAULT_TENANT, TenantId
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -40,16 +43,56 @@ WAITING = Bound(20_000, 64 * 1024 * 1024)
 """The limit of what may wait in a process."""
 
 
+class Turns(Generic[Item]):
+    """Items that wait, taken in turns of whose they are, each one's own in their order."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Hashable, deque[Item]] = {}
+        """Those who are next come first."""
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def add(self, item: Item, whose: Hashable = None) -> None:
+        """Have the item wait."""
+        self._lines.setdefault(whose, deque()).append(item)
+
+    def first(self) -> Item:
+        """Return the item that is next."""
+        return next(iter(self._lines.values()))[0]
+
+    def take(self) -> Item:
+        """Return the item that is next, which waits no more."""
+        whose, line = next(iter(self._lines.items()))
+        del self._lines[whose]
+        item = line.popleft()
+        if line:
+            self._lines[whose] = line
+        return item
+
+
 class BatchCapacity:
-    """Counts what is in flight, and makes senders wait until there is room."""
+    """Counts what is in flight, and makes senders wait until there is room.
+
+    What is said to be a tenant's may be three quarters of it, as soon as there is another tenant: the default one there always is.
+    """
 
     def __init__(self, most: Bound = WAITING) -> None:
         self._most, self._items, self._size = most, 0, 0
+        self._each = Bound(most.items * 3 // 4, most.size * 3 // 4)
+        self._tenants = {DEFAULT_TENANT}
+        """All that were ever in flight, or were to be."""
+        self._of: defaultdict[TenantId, _InFlight] = defaultdict(_InFlight)
         self._left = asyncio.Event()
 
-    def has(self, items: int, size: int) -> bool:
+    def has(self, items: int, size: int, tenant: TenantId | None = None) -> bool:
         """Return whether there is room for so much; with nothing in flight there is room for anything."""
-        return not self._items or self._most.holds(self._items + items, self._size + size)
+        if tenant is not None:
+            self._tenants.add(tenant)
+        if self._items and not self._most.holds(self._items + items, self._size + size):
+            return False
+        own = None if tenant is None else self._of.get(tenant)
+        return own is None or len(self._tenants) == 1 or self._each.holds(own.items + items, own.size + size)
 
     async def wait(self) -> None:
         """Return when there is room for one more, however large."""
@@ -58,30 +101,47 @@ class BatchCapacity:
             await self._left.wait()
 
     @contextmanager
-    def taken(self, items: int, size: int) -> Iterator[None]:
+    def taken(self, items: int, size: int, tenant: TenantId | None = None) -> Iterator[None]:
         """Count so much as in flight inside the block."""
-        self.enter(items, size)
+        self.enter(items, size, tenant)
         try:
             yield
         finally:
-            self.leave(items, size)
+            self.leave(items, size, tenant)
 
-    def enter(self, items: int, size: int) -> None:
+    def enter(self, items: int, size: int, tenant: TenantId | None = None) -> None:
         """Count so much as in flight from now on."""
         self._items += items
         self._size += size
+        if tenant is not None:
+            self._of[tenant].items += items
+            self._of[tenant].size += size
 
-    def leave(self, items: int, size: int) -> None:
+    def leave(self, items: int, size: int, tenant: TenantId | None = None) -> None:
         """Count so much no longer."""
         self._items -= items
         self._size -= size
+        if tenant is not None:
+            own = self._of[tenant]
+            own.items -= items
+            own.size -= size
+            if not own.items:
+                del self._of[tenant]
         self._left.set()
+
+
+class _InFlight(Struct):
+    """What is in flight of one tenant."""
+
+    items: int = 0
+    size: int = 0
 
 
 class Batcher(Generic[Item, Result]):
     """Collects items while earlier calls are in progress and sends them together, as many as are within `most`.
 
-    With one call at a time (the default) items arrive in the order in which they were given. A failing call fails the callers of
+    Items leave in turns of whose they are, and in the order in which they were given; with one call at a time (the default) they arrive
+    so. A failing call fails the callers of
     its batch only. `size` returns the bytes of an item. `recalls`: an item whose caller was cancelled is not sent if it still waits.
     `rest` is awaited after a batch of several, so that the next one is larger; a single item is not delayed.
     """
@@ -98,13 +158,13 @@ class Batcher(Generic[Item, Result]):
     ) -> None:
         self._call, self._most, self._size = call, most, size
         self._at_once, self._recalls, self._rest = at_once, recalls, rest
-        self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
+        self._waiting: Turns[tuple[Item, asyncio.Future[Result]]] = Turns()
         self._senders: set[asyncio.Task[None]] = set()
 
-    async def __call__(self, item: Item) -> Result:
+    async def __call__(self, item: Item, whose: Hashable = None) -> Result:
         """Return the result for this item. Cancelling the wait recalls the item only if that was asked for."""
         answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, answer))
+        self._waiting.add((item, answer), whose)
         if len(self._senders) < self._at_once:
             self._senders.add(asyncio.create_task(self._send()))
         return await answer
@@ -112,10 +172,7 @@ class Batcher(Generic[Item, Result]):
     async def _send(self) -> None:
         try:
             while self._waiting:
-                if self._recalls:
-                    self._waiting = [(item, answer) for item, answer in self._waiting if not answer.cancelled()]
-                first = self._most.first(self._size(item) for item, _ in self._waiting)
-                batch, self._waiting = self._waiting[:first], self._waiting[first:]
+                batch = self._next_batch()
                 if not batch:
                     return
                 try:
@@ -132,3 +189,17 @@ class Batcher(Generic[Item, Result]):
                     await self._rest()
         finally:
             self._senders.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+
+    def _next_batch(self) -> Sequence[tuple[Item, asyncio.Future[Result]]]:
+        batch: list[tuple[Item, asyncio.Future[Result]]] = []
+        total = 0
+        while self._waiting:
+            item, answer = self._waiting.first()
+            if self._recalls and answer.cancelled():
+                self._waiting.take()
+                continue
+            total += self._size(item)
+            if batch and not self._most.holds(len(batch) + 1, total):
+                break
+            batch.append(self._waiting.take())
+        return batch

@@ -4,16 +4,18 @@ Each command, and each outcome, is encoded for itself: its name and its fields a
 all of a message at once. So a message is closed by its bytes as well as by its number of commands, and one command that cannot be
 encoded, or whose outcome cannot be, is CommandFailed while the others of its message are committed.
 
-What waits here to be sent is bounded (`batcher.WAITING`). Beyond the bound new work is refused, with StoreOverloadedError: a
-trigger, or a webhook, whose sender can try again. All else waits for room, for it belongs to work that was accepted: a claim, a
-journal entry, the end of a run, a decision, a cancellation, a due schedule. Each of those has a caller that waits for it before it
-goes on, so there are never more of them than runs under way. An agent that starts another one's run is a caller of that kind too:
+What waits here to be sent leaves in turns of tenants, as far as it is new work, and is bounded (`batcher.WAITING`). Beyond the
+bound, or beyond three quarters of it that are one tenant's, new work is refused, with StoreOverloadedError: a trigger, or a
+webhook, whose sender can try again. All else waits for room, for it belongs to work that was accepted: a claim, a journal
+entry, the end of a run, a decision, a cancellation, a due schedule. Each of those has a caller that waits for it before it goes
+on, so there are never more of them than runs under way. An agent that starts another one's run is a caller of that kind too:
 its DurableStore takes the refusal for what it is, and tries again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import cache
 from typing import Any, cast, get_args
 
@@ -21,9 +23,10 @@ from msgspec import msgpack
 
 from owlclaw_ray.domain.json import JsonText
 from owlclaw_ray.errors import EncodingError, StoreOverloadedError
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.batcher import WAITING, BatchCapacity, Batcher, Bound
 from owlclaw_ray.store.commands import Command, CommandFailed, Outcome
-from owlclaw_ray.store.group_commit import GroupCommit, is_new_work, unblocked
+from owlclaw_ray.store.group_commit import GroupCommit, loads_of, tenant_of_new_work, unblocked
 
 Send = Callable[[Sequence[bytes]], Awaitable[Sequence[bytes]]]
 """Has `answered` called with a message at the far end."""
@@ -90,21 +93,25 @@ class CommandLink:
 
     async def apply(self, commands: Sequence[Command]) -> Sequence[Outcome]:
         """See CommandStore.apply; also StoreOverloadedError. What cannot be encoded is CommandFailed."""
-        refusable = is_new_work(commands)
-        if not refusable:
+        tenants = [tenant_of_new_work(each) for each in commands]
+        if None in tenants:
             await self._room.wait()
         encoded = [_encoded(command) for command in commands]
-        parcels = [each for each in encoded if isinstance(each, bytes)]
-        size = sum(map(len, parcels))
-        if refusable and not self._room.has(len(parcels), size):
+        sizes = [len(each) if isinstance(each, bytes) else 0 for each in encoded]
+        loads = loads_of(commands, sizes)
+        if None not in tenants and not all(self._room.has(each.items, each.size, of) for of, each in loads.items()):
             raise StoreOverloadedError(_TOO_MUCH)
-        with self._room.taken(len(parcels), size):
-            answers = iter(await self._sent(parcels))
+        parcels = [each for each in encoded if isinstance(each, bytes)]
+        with ExitStack() as taken:
+            for tenant, load in loads.items():
+                taken.enter_context(self._room.taken(load.items, load.size, tenant))
+            answers = iter(await self._sent(parcels, tenants[0] if tenants else None))
         return [_outcome(next(answers)) if isinstance(each, bytes) else each for each in encoded]
 
-    async def _sent(self, parcels: Sequence[bytes]) -> Sequence[bytes]:
+    async def _sent(self, parcels: Sequence[bytes], first: TenantId | None) -> Sequence[bytes]:
+        """Have them sent, one alone in the turn of whose it is."""
         if len(parcels) == 1:
-            return [await self._single(parcels[0])]
+            return [await self._single(parcels[0], first)]
         return await self._send(parcels) if parcels else ()
 
 
@@ -118,21 +125,21 @@ def apply_now(commands: Sequence[Command], send: Callable[[Sequence[bytes]], Seq
 async def answered(commits: GroupCommit, parcels: Sequence[bytes]) -> list[bytes]:
     """Commit a message, at the far end, and return its outcomes; raises as GroupCommit.apply does.
 
-    If too much waits there, new work alone is refused: its outcome is the error.
+    If too much waits there, of all or of one tenant, new work alone is refused, of all or of that one: its outcome is the error.
     """
     commands = [_decoded(parcel) for parcel in parcels]
-    size = sum(map(len, parcels))
-    full = not commits.has_room(len(parcels), size)
-    fit = [each for each in commands if not isinstance(each, CommandFailed) and not (full and is_new_work([each]))]
-    outcomes = iter(await commits.apply(fit, size))
-    return [_answer(each, outcomes, full=full) for each in commands]
+    both = zip(commands, map(len, parcels), strict=True)
+    sized = [(each, size) for each, size in both if not isinstance(each, CommandFailed)]
+    loads = loads_of([each for each, _ in sized], [size for _, size in sized])
+    full = {of for of, each in loads.items() if of is not None and not commits.has_room(each.items, each.size, of)}
+    fit = [(each, size) for each, size in sized if tenant_of_new_work(each) not in full]
+    outcomes = iter(await commits.apply([each for each, _ in fit], [size for _, size in fit]))
+    return [_REFUSED if tenant_of_new_work(each) in full else _answer(each, outcomes) for each in commands]
 
 
-def _answer(command: Command | CommandFailed, outcomes: Iterator[Outcome], *, full: bool) -> bytes:
+def _answer(command: Command | CommandFailed, outcomes: Iterator[Outcome]) -> bytes:
     if isinstance(command, CommandFailed):
         return encode(command)
-    if full and is_new_work([command]):
-        return _REFUSED
     outcome = next(outcomes)
     try:
         return encode(outcome)

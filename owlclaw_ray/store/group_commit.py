@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Protocol
 
 from msgspec import Struct
 
 from owlclaw_ray.errors import StoreOverloadedError, StoreUnavailableError
-from owlclaw_ray.kernel.batcher import WAITING, BatchCapacity, Bound
+from owlclaw_ray.ids import TenantId
+from owlclaw_ray.kernel.batcher import WAITING, BatchCapacity, Bound, Turns
 from owlclaw_ray.store.api import CommandStore
 from owlclaw_ray.store.commands import Command, CommandBlocked, Outcome, ReceiveDelivery, SubmitRun
 
@@ -36,9 +37,25 @@ class CommitObserver(Protocol):
         ...
 
 
-def is_new_work(commands: Sequence[Command]) -> bool:
-    """Return whether all of it is new work, whose sender can be told to try again later: triggers and webhooks."""
-    return all(isinstance(each, SubmitRun | ReceiveDelivery) for each in commands)
+def tenant_of_new_work(command: object) -> TenantId | None:
+    """Return whose new work this is, whose sender can be told to try again later: a trigger, or a webhook. None: it is something else."""
+    match command:
+        case SubmitRun():
+            return command.agent.tenant
+        case ReceiveDelivery():
+            return command.delivery.tenant
+        case _:
+            return None
+
+
+def loads_of(commands: Sequence[Command], sizes: Iterable[int]) -> Mapping[TenantId | None, Bound]:
+    """Return how many of these commands are new work of each tenant, with how many bytes; of None those that are no new work."""
+    loads: dict[TenantId | None, Bound] = {}
+    for command, size in zip(commands, sizes, strict=True):
+        tenant = tenant_of_new_work(command)
+        before = loads.get(tenant, Bound(0, 0))
+        loads[tenant] = Bound(before.items + 1, before.size + size)
+    return loads
 
 
 class _PendingCommit(Struct, frozen=True):
@@ -50,12 +67,16 @@ class _PendingCommit(Struct, frozen=True):
 class GroupCommit:
     """A CommandStore for many callers at once, over one that takes a batch at a time.
 
-    One transaction runs at a time; what arrives meanwhile goes into the next one, whole requests in the order of their
-    coming, up to `max_batch` commands and `max_bytes` (a larger request goes alone). If the last transaction was shared, the next one waits
-    up to `linger` seconds for company; a request that comes alone waits for nobody.
+    One transaction runs at a time; what arrives meanwhile goes into the next one, whole requests, up to `max_batch` commands and
+    `max_bytes` (a larger request goes alone). If the last transaction was shared, the next one waits up to `linger` seconds for
+    company; a request that comes alone waits for nobody.
 
-    Beyond `waiting`, commands and their bytes, requests that are all new work are refused. All others are taken: they carry on
-    what was accepted, and whoever makes them waits for each before the next.
+    Requests that are all new work of one tenant have their turns beside those of other tenants and beside all other requests;
+    those of one tenant, and all others, go in the order of their coming.
+
+    Beyond `waiting`, commands and their bytes, requests that are all new work are refused, and those of a tenant that has three
+    quarters of it, if there is another one. All others are taken: they carry on what was accepted, and whoever makes them waits
+    for each before the next.
     """
 
     def __init__(
@@ -69,7 +90,7 @@ class GroupCommit:
         observer: CommitObserver | None = None,
     ) -> None:
         self._store, self._most, self._linger = store, Bound(max_batch, max_bytes), linger
-        self._waiting: deque[_PendingCommit] = deque()
+        self._waiting: Turns[_PendingCommit] = Turns()
         self._waiting_commands = self._waiting_bytes = 0
         self._room = BatchCapacity(waiting)
         self._full = asyncio.Event()
@@ -78,12 +99,12 @@ class GroupCommit:
         self._committer: asyncio.Task[None] | None = None
         self._closed = False
 
-    def has_room(self, commands: int, size: int) -> bool:
-        """Return whether so many more commands, of so many bytes, may wait."""
-        return self._room.has(commands, size)
+    def has_room(self, commands: int, size: int, tenant: TenantId) -> bool:
+        """Return whether so many more commands, of so many bytes, that are new work of the tenant may wait."""
+        return self._room.has(commands, size, tenant)
 
-    async def apply(self, commands: Sequence[Command], size: int = 0) -> Sequence[Outcome]:
-        """As CommandStore.apply; also StoreOverloadedError. `size`: the bytes of the commands, as far as they are known.
+    async def apply(self, commands: Sequence[Command], sizes: Sequence[int] = ()) -> Sequence[Outcome]:
+        """As CommandStore.apply; also StoreOverloadedError. `sizes`: the bytes of each command, if they are known.
 
         A caller that is cancelled while it waits does not take its commands back.
         """
@@ -91,17 +112,22 @@ class GroupCommit:
             raise StoreUnavailableError("the store is closing")
         if not commands:
             return ()
-        if is_new_work(commands) and not self.has_room(len(commands), size):
+        loads = loads_of(commands, sizes or (0,) * len(commands))
+        fits = (each is None or self.has_room(load.items, load.size, each) for each, load in loads.items())
+        if None not in loads and not all(fits):
             raise StoreOverloadedError("too much waits to be committed")
         answer: asyncio.Future[Sequence[Outcome]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_PendingCommit(commands, size, answer))
+        size = sum(sizes)
+        self._waiting.add(_PendingCommit(commands, size, answer), next(iter(loads)) if len(loads) == 1 else None)
         self._waiting_commands += len(commands)
         self._waiting_bytes += size
         if self._is_batch_full():
             self._full.set()
         if self._committer is None:
             self._committer = asyncio.create_task(self._commit_all())
-        with self._room.taken(len(commands), size):
+        with ExitStack() as taken:
+            for tenant, load in loads.items():
+                taken.enter_context(self._room.taken(load.items, load.size, tenant))
             return await answer
 
     async def close(self) -> None:
@@ -129,13 +155,13 @@ class GroupCommit:
             return
 
     def _next_batch(self) -> list[_PendingCommit]:
-        batch = [self._waiting.popleft()]
+        batch = [self._waiting.take()]
         commands, size = len(batch[0].commands), batch[0].size
         while self._waiting:
-            following = self._waiting[0]
+            following = self._waiting.first()
             if not self._most.holds(commands + len(following.commands), size + following.size):
                 break
-            batch.append(self._waiting.popleft())
+            batch.append(self._waiting.take())
             commands += len(following.commands)
             size += following.size
         self._shared = len(batch) > 1

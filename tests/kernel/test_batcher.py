@@ -138,3 +138,22 @@ async def test_when_all_that_waits_was_recalled_nothing_is_sent():
 
     assert await batcher(4) == 40
     assert recorder.batches == [[1], [4]]
+
+
+async def test_items_leave_in_turns_of_whose_they_are_each_one_s_in_their_order():
+    calls = []
+
+    async def call(items):
+        calls.append(list(items))
+        return items
+
+    batcher = Batcher(call, most=Bound(4, 0))
+    items = [("a", at) for at in range(6)] + [("b", at) for at in range(2)] + [("c", 0)]
+
+    await asyncio.gather(*(batcher(item, item[0]) for item in items))
+
+    assert calls == [
+        [("a", 0), ("b", 0), ("c", 0), ("a", 1)],
+        [("b", 1), ("a", 2), ("a", 3), ("a", 4)],
+        [("a", 5)],
+    ]

@@ -7,7 +7,9 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.errors import StoreOverloadedError
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.batcher import MESSAGE, Bound
 from owlclaw_ray.store.command_link import CommandLink, answered, apply_now, decode
 from owlclaw_ray.store.commands import CancelOutcome, CancelRun, CommandFailed, RunAccepted
@@ -149,6 +151,67 @@ async def test_what_waits_to_be_sent_is_bounded_new_work_is_refused_and_work_und
     assert (await link.apply([large("run_3")]))[0].run_id == "run_3"
 
 
+def of(tenant, run_id):
+    return submission(run_id, AgentRef(TenantId(tenant), AGENT.agent_id))
+
+
+async def test_a_tenant_s_flood_leaves_a_quarter_of_the_room_to_the_new_work_of_others():
+    wire = Wire(Accepting())
+    link = CommandLink(wire, waiting=Bound(8, 1_000_000))
+    flood = await asked(link, *(of("greedy", f"greedy_{at}") for at in range(8)))
+    modest = await asked(link, *(of("modest", f"modest_{at}") for at in range(3)))
+    wire.gate.set()
+
+    taken = [await asyncio.gather(*tasks, return_exceptions=True) for tasks in (flood, modest)]
+    refused = [[isinstance(each, StoreOverloadedError) for each in outcomes] for outcomes in taken]
+
+    assert refused == [[False] * 6 + [True] * 2, [False] * 2 + [True]]
+    assert not isinstance((await link.apply([of("greedy", "later")]))[0], CommandFailed)
+
+
+async def test_by_bytes_too_and_not_while_there_is_the_default_tenant_alone():
+    wire = Wire(Accepting())
+    link = CommandLink(wire, waiting=Bound(100, 4 * 1024 * 1024 + 10_000))
+    alone = await asked(link, *(large(f"run_{at}") for at in range(4)))
+    wire.gate.set()
+    await asyncio.gather(*alone)
+    wire.gate.clear()
+    await asked(link, of("modest", "modest"))
+
+    beside_another = await asked(link, *(large(f"again_{at}") for at in range(4)))
+    wire.gate.set()
+    taken = await asyncio.gather(*beside_another, return_exceptions=True)
+
+    assert [isinstance(each, StoreOverloadedError) for each in taken] == [False] * 3 + [True]
+
+
+async def test_a_tenant_s_new_work_and_work_under_way_leave_in_the_next_message_whatever_waits_of_another():
+    wire = Wire(Accepting({"modest": CancelOutcome(None)}))
+    link = CommandLink(wire)
+    tasks = await asked(link, of("greedy", "first"))
+    tasks += await asked(link, *(of("greedy", f"greedy_{at}") for at in range(2 * MESSAGE.items)))
+    tasks += await asked(link, CancelRun(AGENT.tenant, "modest", NOW), of("modest", "modest"))
+    wire.gate.set()
+    await asyncio.gather(*tasks)
+
+    assert [each.run_id for each in wire.messages[1]][:4] == ["greedy_0", "modest", "modest", "greedy_1"]
+    assert [each.run_id for each in wire.messages[-1]][-1] == f"greedy_{2 * MESSAGE.items - 1}"
+
+
+async def test_where_one_tenant_s_new_work_waits_to_be_committed_that_of_another_is_not_refused():
+    store = Gated()
+    commits = GroupCommit(store, linger=0, waiting=Bound(8, 1_000_000))
+    link = CommandLink(lambda parcels: answered(commits, parcels))
+    waiting = asyncio.ensure_future(commits.apply([of("greedy", f"greedy_{at}") for at in range(6)]))
+    tasks = await asked(link, of("greedy", "too much"), of("modest", "modest"))
+    store.gate.set()
+    await waiting
+
+    with pytest.raises(StoreOverloadedError):
+        await tasks[0]
+    assert (await tasks[1])[0].run_id == "modest"
+
+
 async def test_by_number_too():
     wire = Wire(Accepting())
     link = CommandLink(wire, waiting=Bound(3, 1_000_000))
@@ -177,7 +240,7 @@ async def test_where_too_much_waits_to_be_committed_new_work_of_a_message_is_ref
     store = Gated()
     commits = GroupCommit(store, linger=0, waiting=Bound(100, 1_500_000))
     link = CommandLink(lambda parcels: answered(commits, parcels))
-    waiting = asyncio.ensure_future(commits.apply([large("run_1")], 1_500_000))
+    waiting = asyncio.ensure_future(commits.apply([large("run_1")], [1_500_000]))
     other = CommandLink(lambda parcels: answered(commits, parcels))
     tasks = await asked(link, submission("new"), CancelRun(AGENT.tenant, "run_1", NOW))
     alone = asyncio.ensure_future(other.apply([submission("new too")]))

@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.errors import StoreUnavailableError
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.store.commands import RunAccepted
 from owlclaw_ray.store.group_commit import GroupCommit
 from tests.contracts.store_commands import AGENT, submission
@@ -132,3 +134,21 @@ async def test_closing_commits_what_waits_and_refuses_the_rest():
     assert [len(batch) for batch in store.batches] == [2]
     with pytest.raises(StoreUnavailableError):
         await commit.apply([submission("run_9")])
+
+
+async def test_requests_of_tenants_are_committed_in_turns():
+    store = GatedStore()
+    commit = GroupCommit(store, max_batch=4, linger=0)
+    requests = [(tenant, f"{tenant}_{at}", size) for tenant, size in (("greedy", 3), ("modest", 1)) for at in range(3)]
+    tasks = await started(1, commit)
+    for tenant, name, size in requests:
+        agent = AgentRef(TenantId(tenant), AGENT.agent_id)
+        commands = [submission(f"{name}.{each}", agent) for each in range(size)]
+        tasks.append(asyncio.ensure_future(commit.apply(commands)))
+        await asyncio.sleep(0)
+    for _ in range(10):
+        store.gate.release()
+    await asyncio.gather(*tasks)
+
+    told = [[command.run_id for command in batch if command.run_id.endswith(".0")] for batch in store.batches[1:]]
+    assert told == [["greedy_0.0", "modest_0.0"], ["greedy_1.0", "modest_1.0"], ["greedy_2.0", "modest_2.0"]]
