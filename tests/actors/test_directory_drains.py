@@ -71,7 +71,7 @@ async def directory(tmp_path, store, pool, monkeypatch):
 
 async def until(condition):
     """Let things go on until the condition, which may have to be awaited, holds."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (await found if asyncio.iscoroutine(found := condition()) else found):
             await asyncio.sleep(0.01)
 
