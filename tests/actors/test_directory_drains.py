@@ -48,7 +48,7 @@ async def directory(tmp_path, store, pool, monkeypatch):
     monkeypatch.setattr("actors.directory.cluster_name", lambda url: "" if url.startswith("sqlite") else "east")
     write_definition(tmp_path / "watch", agent="isolation: shared\n")
     plan = plan_in()
-    worker = replace(plan.worker, agents_dir=str(tmp_path))
+    worker = replace(plan.worker, agents_dir=str(tmp_path), data_dir=str(tmp_path / "data"))
     plan = replace(
         plan, worker=worker, store_url="postgresql://x", placement=Placement(warm=1, heartbeat=0.01, sweep=0.01)
     )

@@ -80,7 +80,7 @@ async def actor(tmp_path, store, pool, exits, monkeypatch):
     monkeypatch.setattr("actors.directory.cluster_name", lambda _: "east")
     write_definition(tmp_path / "watch", agent="isolation: shared\n")
     plan = plan_in()
-    worker = replace(plan.worker, agents_dir=str(tmp_path))
+    worker = replace(plan.worker, agents_dir=str(tmp_path), data_dir=str(tmp_path / "data"))
     placement = Placement(warm=1, agents_per_actor=2, heartbeat=0.01, sweep=0.01)
     actor = DirectoryActor(replace(plan, worker=worker, store_url="postgresql://x", placement=placement))
     await until(actor.active)
