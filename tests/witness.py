@@ -161,9 +161,9 @@ class Witness:
 
     def _accepted(self, command, outcome):
         if command.idempotency is not None:
-            first = self.keys.setdefault(command.idempotency.key, outcome.run_id)
+            first = self.keys.setdefault((command.agent, command.idempotency.key), outcome.run_id)
             if first != outcome.run_id:
-                self.blame(f"key {command.idempotency.key} stands for {first} and {outcome.run_id}")
+                self.blame(f"key {command.idempotency.key} of {command.agent} stands for {first} and {outcome.run_id}")
         if outcome.duplicate or command.run_id in self.triggers:
             return
         self.triggers.add(command.run_id)
