@@ -262,7 +262,7 @@ def owner_of(table, row):
         said = {
             "tenant": tenant,
             "agent": agent_key(AgentRef.parse("trader:AAPL", tenant)),
-            "key": f"{key}once",
+            "key": f"{key}trader:AAPL once",
             "account": f"day.tokens.2026@{key[:-1]}",
             "schedule_id": f"sch_{name}",
             "run_id": f"run_{name}",
