@@ -10,6 +10,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.errors import StoreOverloadedError, StoreUnavailableError
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.batcher import WAITING, BatchCapacity, Bound, Turns
@@ -38,12 +40,12 @@ class CommitObserver(Protocol):
 
 
 def tenant_of_new_work(command: object) -> TenantId | None:
-    """Return whose new work this is, whose sender can be told to try again later: a trigger, or a webhook. None: it is something else."""
+    """Return whose new work this is, whose sender can be told to try again later: a trigger, or a webhook. None: it is something else,
+    or nothing can be made of it.
+    """
     match command:
-        case SubmitRun():
-            return command.agent.tenant
-        case ReceiveDelivery():
-            return command.delivery.tenant
+        case SubmitRun(agent=AgentRef(tenant=tenant)) | ReceiveDelivery(delivery=Delivery(tenant=tenant)):
+            return tenant
         case _:
             return None
 

@@ -123,7 +123,7 @@ async def test_a_finish_races_with_a_takeover(keepers):
 
 async def test_racing_submissions_under_one_key_make_one_run(keepers):
     def batch(keeper, at):
-        return [submission(f"run_{keeper}_{at}_{key}", AGENTS[keeper], key=f"key_{key}") for key in range(10)]
+        return [submission(f"run_{keeper}_{at}_{key}", key=f"key_{key}") for key in range(10)]
 
     outcomes = await asyncio.gather(*(keepers[at % 2].apply(batch(at % 2, at)) for at in range(6)))
 
