@@ -23,8 +23,8 @@ sys.exit(run_node(command, drain, environ=environ, asking=asking))
 NODE = """
 import os, signal, sys
 def stop(number, frame):
-    print("node stopped", flush=True)
-    sys.exit(1)
+    os.write(1, b"node stopped\\n")
+    os._exit(1)
 signal.signal(signal.SIGTERM, stop)
 print("node", os.getpid(), os.environ.get("FOR", ""), flush=True)
 if sys.argv[1:]:

@@ -91,7 +91,7 @@ async def test_probes_take_what_their_callers_append(http, path):
 
 
 async def test_a_webhook_is_not_lost_for_a_parameter_that_its_sender_appends(http):
-    assert (await http.post("/v1/webhooks/nobody?x=1")).status_code == 404
+    assert (await http.post("/v1/webhooks/nobody?x=1")).status_code == 401
 
 
 async def test_declared_parameters_pass_whoever_reads_them(http):

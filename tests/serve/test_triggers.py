@@ -85,13 +85,21 @@ async def test_the_same_key_and_body_give_the_same_run_however_the_json_is_laid_
     assert second.json() == {**first.json(), "duplicate": True, "status": "completed"}
 
 
-@pytest.mark.parametrize(("agent", "body"), [("assistant", {"payload": 2}), ("patient", {"payload": 1})])
-async def test_the_same_key_for_another_request_is_a_conflict(http: httpx.AsyncClient, agent: str, body: object):
+async def test_the_same_key_for_another_request_is_a_conflict(http: httpx.AsyncClient):
     headers = {"Idempotency-Key": "order-17"}
     await http.post(TRIGGERS, json={"payload": 1}, headers=headers)
-    response = await http.post(f"/v1/agents/{agent}/triggers", json=body, headers=headers)
+    response = await http.post(TRIGGERS, json={"payload": 2}, headers=headers)
 
     assert (response.status_code, response.json()["key"]) == (409, "order-17")
+
+
+async def test_the_same_key_for_another_agent_is_another_key(http: httpx.AsyncClient):
+    headers = {"Idempotency-Key": "order-17"}
+    first = await http.post(TRIGGERS, json={"payload": 1}, headers=headers)
+    second = await http.post("/v1/agents/patient/triggers", json={"payload": 1}, headers=headers)
+
+    assert (second.status_code, second.json()["duplicate"]) == (202, False)
+    assert second.json()["run_id"] != first.json()["run_id"]
 
 
 @pytest.mark.parametrize("key", ["", "two words", "k" * 256])
