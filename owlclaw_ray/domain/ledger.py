@@ -113,8 +113,16 @@ class NotedHeads(Struct, frozen=True):
     """Why there is less than there should be, in sentences for people."""
 
 
-def access_record(record_id: str, tenant: TenantId, what: str, at: datetime, data: JsonObject) -> LedgerRecord:
-    """Return a record of the kind `access`: what happened, and what there is to it."""
-    return LedgerRecord(
-        RecordId(record_id), tenant, AgentId(""), RunId(""), LedgerKind.ACCESS, at, {"what": what, **data}
-    )
+def access_record(
+    record_id: str,
+    tenant: TenantId,
+    what: str,
+    at: datetime,
+    data: JsonObject,
+    *,
+    agent_id: str = "",
+    run_id: str = "",
+) -> LedgerRecord:
+    """Return a record of the kind `access`: what happened, to an agent or a run if it did, and what there is to it."""
+    place = AgentId(agent_id), RunId(run_id)
+    return LedgerRecord(RecordId(record_id), tenant, *place, LedgerKind.ACCESS, at, {"what": what, **data})

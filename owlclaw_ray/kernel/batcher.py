@@ -140,10 +140,10 @@ class _InFlight(Struct):
 class Batcher(Generic[Item, Result]):
     """Collects items while earlier calls are in progress and sends them together, as many as are within `most`.
 
-    Items leave in turns of whose they are, and in the order in which they were given; with one call at a time (the default) they arrive
-    so. A failing call fails the callers of
-    its batch only. `size` returns the bytes of an item. `recalls`: an item whose caller was cancelled is not sent if it still waits.
-    `rest` is awaited after a batch of several, so that the next one is larger; a single item is not delayed.
+    Items leave in turns of whose they are, each one's own in the order in which they were given; with one call at a time (the
+    default) they arrive so. A failing call fails the callers of its batch only. `size` returns the bytes of an item. `recalls`: an
+    item whose caller was cancelled is not sent if it still waits. `rest` is awaited after a batch of several, so that the next one is
+    larger; a single item is not delayed.
     """
 
     def __init__(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from owlclaw_ray.domain.entries import run_finished
 from owlclaw_ray.domain.journal import EntryKind
-from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord, access_record
 from owlclaw_ray.domain.run import RunResult, RunStatus
 from owlclaw_ray.ids import RecordId, RunId, derived_id
 from owlclaw_ray.store.commands import CancelOutcome, CancelRun
@@ -34,11 +33,12 @@ def cancel_run(store: WorkingSet, command: CancelRun) -> CancelOutcome | CancelA
         return CancelOutcome(None)
     waited = run.status is RunStatus.WAITING
     if command.by and not run.status.final and not run.cancel_requested:
-        micros = to_micros(command.at)
-        data: JsonObject = {"what": "run_cancelled", "by": command.by}
-        record_id = RecordId(derived_id("rec", run.run_id, "cancelled", str(micros)))
-        place = command.tenant, agent_of(run.agent).agent_id, RunId(run.run_id)
-        store.record((LedgerRecord(record_id, *place, LedgerKind.ACCESS, from_micros(micros), data),))
+        record_id = derived_id("rec", run.run_id, "cancelled", str(to_micros(command.at)))
+        agent_id, run_id, said = agent_of(run.agent).agent_id, RunId(run.run_id), {"by": command.by}
+        record = access_record(
+            record_id, command.tenant, "run_cancelled", command.at, said, agent_id=agent_id, run_id=run_id
+        )
+        store.record((record,))
     ask_to_end(store, run, to_micros(command.at))
     return CancelAnswer(run.snapshot(), waited)
 

@@ -7,11 +7,11 @@ from msgspec.structs import replace
 from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
+from owlclaw_ray.domain.ledger import access_record
 from owlclaw_ray.domain.quota import SCHEDULES
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, ScheduleStatus, Tick, TickOutcome
-from owlclaw_ray.ids import RecordId, RunId, derived_id
+from owlclaw_ray.ids import RunId, derived_id
 from owlclaw_ray.store.commands import (
     AgentBusy,
     AlreadyFired,
@@ -34,7 +34,7 @@ from owlclaw_ray.store.commands import (
     TooManySchedules,
 )
 from owlclaw_ray.store.sql.cancellation import ask_to_end
-from owlclaw_ray.store.sql.codec import agent_key, from_micros, to_micros
+from owlclaw_ray.store.sql.codec import agent_key, to_micros
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.quotas import count_schedule, keep, no_room_for, reached
 from owlclaw_ray.store.sql.row_needs import RowNeeds
@@ -137,11 +137,10 @@ def _change(
 def _tell(store: WorkingSet, command: PauseSchedule | ResumeSchedule | CancelSchedule, what: str) -> None:
     """Tell the ledger who has the schedule changed, if it is not the runtime itself."""
     if command.by:
-        micros, agent = to_micros(command.at), command.agent
-        record_id = RecordId(derived_id("rec", command.schedule_id, what, str(micros)))
-        data: JsonObject = {"what": what, "schedule_id": command.schedule_id, "by": command.by}
-        place = agent.tenant, agent.agent_id, RunId("")
-        store.record((LedgerRecord(record_id, *place, LedgerKind.ACCESS, from_micros(micros), data),))
+        record_id = derived_id("rec", command.schedule_id, what, str(to_micros(command.at)))
+        said: JsonObject = {"schedule_id": command.schedule_id, "by": command.by}
+        agent = command.agent
+        store.record((access_record(record_id, agent.tenant, what, command.at, said, agent_id=agent.agent_id),))
 
 
 def _need_firing(needs: RowNeeds, command: FireSchedule) -> None:
