@@ -32,9 +32,11 @@ from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.placement.directory import Directory
 from owlclaw_ray.placement.drained_nodes import DrainedNodes
 from owlclaw_ray.placement.growth import Growth
-from owlclaw_ray.placement.lease import RENEW_SECONDS, LeaseHolder
+from owlclaw_ray.placement.host_pool import Host, HostGoneError
+from owlclaw_ray.placement.lease import RENEW_SECONDS, LeaseHolder, LeaseRole
 from owlclaw_ray.placement.lease_routes import LeaseRoutes
 from owlclaw_ray.placement.node_watch import NodeWatch
+from owlclaw_ray.store.commands import EndHandover
 from owlclaw_ray.tools.agents.runtime_agents import DefinitionView, views_of
 
 _TIMEOUT_IN_HEARTBEATS = 3
@@ -78,6 +80,8 @@ class DirectoryActor(RemoteActor):
         self._ending: asyncio.Task[None] | None = None
         """Ends this process, which was superseded."""
         self._lease: LeaseHolder | None = None
+        self._stopping = False
+        self._watch: NodeWatch | None = None
         self._watching: Periodic | None = None
         """Looks for lost nodes while this cluster runs the agents, where nodes have rows in the store."""
         self._preparing: asyncio.Task[None] | None = None
@@ -146,18 +150,71 @@ class DirectoryActor(RemoteActor):
     async def _hold(self, lease: LeaseHolder) -> None:
         """Ask for the lease; on standby have a host ready on each node, so that the first agents need not wait for a process to start.
 
-        A cluster all of whose nodes are drained holds it until its last host has ended, whichever Directory began that.
+        A cluster all of whose nodes are drained, or that is stopped, hands it over, and so do its hosts with each of their agents.
         """
         if not self._looked:
             return
-        if await self._has_left():
-            if lease.held:
-                logger.warning("all nodes are drained: another cluster may run the agents of the store")
-                await lease.stand_back()
-            return
-        await lease.tick()
-        if lease.holder and self._preparing is None and self._plan.placement.warm:
-            self._preparing = asyncio.create_task(self._prepare())
+        if lease.role is LeaseRole.LEAVING:
+            await self._leave(lease)
+        elif lease.held and (self._stopping or self._is_all_drained()):
+            await self._hand_over(lease)
+        elif not await self._stays_out(lease):
+            await lease.tick()
+            if lease.holder and self._preparing is None and self._plan.placement.warm:
+                self._preparing = asyncio.create_task(self._prepare())
+            if lease.held and lease.leaver:
+                await self._take_from(lease.leaver)
+
+    async def _stays_out(self, lease: LeaseHolder) -> bool:
+        """Return whether the lease is not asked for, because it would only be handed over; hosts that stand ready for it are ended.
+
+        Hosts of a drained cluster that nobody else's lease excludes are a former Directory's: it is asked for, to be held while they end.
+        """
+        if self._stopping or not self._is_all_drained():
+            return self._stopping
+        if lease.holder:
+            await self._end_left()
+            return True
+        living = await in_time(self._pool.living(), _COUNT_SECONDS)
+        return living is not None and not living and not self._draining
+
+    async def _hand_over(self, lease: LeaseHolder) -> None:
+        await lease.hand_over()
+        if lease.role is LeaseRole.LEAVING:
+            logger.warning("another cluster may run the agents of the store, each from when it has left its host here")
+            if self._directory is not None:
+                self._directory.close()
+
+    async def _leave(self, lease: LeaseHolder) -> None:
+        if not self._stopping and await self._end_left():
+            logger.warning("the last host of this cluster has ended: it has no agents any more")
+            await lease.stand_back()
+
+    async def _end_left(self) -> bool:
+        """Return whether no host is left, not even one that this process has yet to find; drain and end those that nobody drains."""
+        if self._draining:
+            return False
+        living = await in_time(self._pool.living(), _COUNT_SECONDS)
+        if living:
+            self._begin(self._end_hosts(living))
+        return living is not None and not living
+
+    async def _end_hosts(self, hosts: Collection[Host]) -> None:
+        await asyncio.gather(*(self._end_host(each) for each in hosts))
+
+    async def _end_host(self, host: Host) -> None:
+        try:
+            await host.drain(self._plan.drain_seconds)
+        except HostGoneError:
+            logger.warning("host %s died while draining", host.host_id)
+        await self._pool.kill(host)
+
+    async def _take_from(self, leaver: str) -> None:
+        """Take over the agents that a cluster which handed the lease over has released since, or all of them if it is gone."""
+        if self._directory is not None:
+            self._directory.take_over_soon()
+        if self._watch is not None and self._watch.clusters is not None and leaver not in self._watch.clusters:
+            await self._store.apply([EndHandover(leaver)])
 
     async def _look_for_drained(self, drained: DrainedNodes) -> None:
         """Do as the store says: a drain outlives the Directory, and may have been begun by another."""
@@ -174,13 +231,6 @@ class DirectoryActor(RemoteActor):
 
     def _is_all_drained(self) -> bool:
         return self._drained is not None and bool(self._pool.nodes) and self._drained.known.issuperset(self._pool.nodes)
-
-    async def _has_left(self) -> bool:
-        """Return whether all nodes are drained, and have no host any more, not even one that this process has yet to find."""
-        if not self._is_all_drained() or self._draining or (self._directory is not None and self._directory.hosts()):
-            return False
-        living = await in_time(self._pool.living(), _COUNT_SECONDS)
-        return living is not None and not living
 
     def _other_keepers(self) -> Sequence[KeeperClient]:
         others = [node_id for node_id in self._pool.nodes if node_id != here()]
@@ -249,8 +299,8 @@ class DirectoryActor(RemoteActor):
         self._pool.term = 0 if self._lease is None else self._lease.term
         self._directory = self._new_directory()
         self._started = asyncio.create_task(self._start(self._directory))
-        watch = NodeWatch(self._store, here(), self._clock, changed=self._lose_nodes)
-        self._watching = Periodic("looking for lost nodes", watch.tick, self._clock, RENEW_SECONDS)
+        self._watch = NodeWatch(self._store, here(), self._clock, changed=self._lose_nodes)
+        self._watching = Periodic("looking for lost nodes", self._watch.tick, self._clock, RENEW_SECONDS)
         self._watching.start()
 
     def _lose_nodes(self, lost: frozenset[str]) -> None:
@@ -306,7 +356,7 @@ class DirectoryActor(RemoteActor):
 
     async def active(self) -> bool:
         """Return whether this cluster runs the agents of the store."""
-        return self._directory is not None
+        return self._directory is not None and (self._lease is None or self._lease.role is LeaseRole.HOLDER)
 
     async def lease(self) -> LeaseView | None:
         """Return what is known of the store's lease; None if no other cluster can use the store."""
@@ -369,7 +419,8 @@ class DirectoryActor(RemoteActor):
         return {} if directory is None else directory.hosts()
 
     async def stop(self, grace: float) -> None:
-        """See Directory.stop; another cluster may run the agents then, and not before: the lease is renewed to the end."""
+        """See Directory.stop; another cluster may run each agent from when it has left its host: the lease is handed over meanwhile."""
+        self._stopping = True
         if self._watching is not None:
             await self._watching.stop()
         if self._directory is not None:

@@ -114,6 +114,12 @@ class Directory:
             draining.append(self._withdraw(self._growth))
         await asyncio.gather(*draining)
 
+    def close(self) -> None:
+        """Place and wake nobody any more, and make no hosts: another cluster does. Drains that are under way go on."""
+        self._closed = True
+        if self._growth is not None:
+            self._spawn_task(self._withdraw(self._growth))
+
     async def _withdraw(self, growth: Growth) -> None:
         try:
             async with deadline(self._clock, _WITHDRAW_SECONDS):
@@ -191,12 +197,12 @@ class Directory:
     async def _drain_seat(self, seat: HostEntry, grace: float) -> None:
         agents = tuple(seat.agents)
         await self._release_from_host(seat, agents, seat.host.release)
-        self._take_over_soon()  # the store refused them the runs that came since the node was marked
+        self.take_over_soon()  # the store refused them the runs that came since the node was marked
         await asyncio.gather(*(self._pass_on(seat, agent, grace) for agent in tuple(seat.agents)))
         await self._drain(seat.host, grace)  # agents that were on their way to it are refused
         if self._placement_table.remove(seat):
             self._retire_host(seat.host)
-            self._take_over_soon()
+            self.take_over_soon()
 
     async def _drain_late(self, seat: HostEntry, grace: float) -> None:
         """Drain a host that was found on a drained node."""
@@ -223,6 +229,12 @@ class Directory:
     async def take_over(self) -> None:
         """Wake every agent that has queued or unfinished runs, wherever it was before."""
         await self.wake(await self._store.read(AgentsWithWork(_TAKEOVER_LIMIT)))
+
+    def take_over_soon(self) -> None:
+        """Wake the agents with work that have no host, behind the caller."""
+        if not self._take_over_due and not self._closed:
+            self._take_over_due = True
+            self._spawn_task(self._attempt(self._take_over_lost))
 
     async def sweep(self) -> None:
         """Take over what nobody holds, take in hosts of which nobody heard, and keep the warm pool full."""
@@ -256,7 +268,7 @@ class Directory:
         self._make_room()
         self._move()
         self._shrink()
-        if self._growth is not None:
+        if self._growth is not None and not self._closed:
             self._spawn_task(self._attempt(partial(self._grow, self._growth)))
 
     async def _check(self, seat: HostEntry) -> None:
@@ -479,12 +491,7 @@ class Directory:
         self._retire_host(seat.host)
         self._refill()
         if seat.agents:
-            self._take_over_soon()
-
-    def _take_over_soon(self) -> None:
-        if not self._take_over_due and not self._closed:
-            self._take_over_due = True
-            self._spawn_task(self._attempt(self._take_over_lost))
+            self.take_over_soon()
 
     async def _take_over_lost(self) -> None:
         """Wake the agents with work that have no host, once for all hosts that have just been lost, or drained, together."""

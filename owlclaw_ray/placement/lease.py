@@ -17,9 +17,11 @@ from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.store.api import CommandStore
 from owlclaw_ray.store.commands import (
     ClusterLease,
+    EndHandover,
     HoldLease,
     LeaseElsewhere,
     LeaseHeld,
+    LeaseReleased,
     Outcome,
     ReleaseLease,
     StaleTerm,
@@ -30,6 +32,7 @@ RENEW_SECONDS = 1.0
 GIVE_UP_SECONDS = 4.0
 """A holder that could not renew its lease for that long stops its agents: a standby may soon run them."""
 _ANSWER_SECONDS = 2.0
+_SILENCE = "the store does not answer"
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +61,8 @@ class LeaseRole(Enum):
     """It runs none: another cluster does, or that is not known."""
     HOLDER = auto()
     """It runs them."""
+    LEAVING = auto()
+    """It has handed the lease over, and is left only the agents that have a call under way: see LeaseHolder.hand_over."""
     SUPERSEDED = auto()
     """It runs none and never will: another Directory of its cluster does."""
 
@@ -92,11 +97,12 @@ class LeaseHolder:
         """Under which the lease is asked for; 0 until it is known which one comes next."""
         self._granted = False
         """Whether it was held under this term."""
-        self._superseded = False
+        self._superseded = self._leaving = False
         self._renewed: float | None = None
         """When the latest renewal was asked for that was granted; None while the lease is not held."""
         self._seen: tuple[ClusterLease, float] | None = None
         """The lease of another cluster, and since when it has stood still."""
+        self._leaver = ""
         self._generation = 0
         self._settled = LeaseRole.STANDBY
         """What was carried out last."""
@@ -116,6 +122,11 @@ class LeaseHolder:
         return "" if self._seen is None else self._seen[0].cluster
 
     @property
+    def leaver(self) -> str:
+        """The cluster that handed the lease over and still has agents with calls under way, as far as it is known; empty for none."""
+        return self._leaver
+
+    @property
     def generation(self) -> int:
         """How often the lease has changed hands, as far as it is known; 0 before the first answer."""
         return self._generation
@@ -130,6 +141,8 @@ class LeaseHolder:
         """What this Directory is, as far as it knows."""
         if self._superseded:
             return LeaseRole.SUPERSEDED
+        if self._leaving:
+            return LeaseRole.LEAVING
         return LeaseRole.HOLDER if self.held else LeaseRole.STANDBY
 
     async def tick(self) -> None:
@@ -137,13 +150,13 @@ class LeaseHolder:
 
         To be called every RENEW_SECONDS. An answer that is late counts, too: on a busy machine each may be.
         """
-        if self._superseded:
+        if self._superseded or self._leaving:
             self._change_soon()
             return
         if self._attempt is None:
             self._asked = self._clock.monotonic()
             self._attempt = asyncio.create_task(self._ask())
-        why = "the store does not answer"
+        why = _SILENCE
         with suppress(TimeoutError):
             async with deadline(self._clock, self._patience()):
                 await asyncio.wait({self._attempt})
@@ -153,20 +166,55 @@ class LeaseHolder:
                 self._learn(attempt.result())
             except (OwlClawError, TimeoutError) as error:
                 why = str(error)
-        if self._renewed is not None and self._clock.monotonic() - self._renewed >= GIVE_UP_SECONDS:
-            logger.warning("this cluster gives its agents up: the lease cannot be renewed: %s", why)
-            self._renewed = None
+        self._give_up_in_time(why)
         self._change_soon()
 
     async def release(self) -> None:
-        """Let another cluster have the lease, if this one holds it; it should not run agents any more."""
+        """Let another cluster have the lease, if this one holds it, and all agents; it should not run agents any more."""
+        await self._ask_no_more()
+        if self._leaving:
+            await self._store.apply([EndHandover(self._cluster)])
+            self._leaving = False
+        if self.held:
+            self._let_go()
+            await self._store.apply([ReleaseLease(self._cluster, self._directory)])
+
+    async def hand_over(self) -> None:
+        """Let another cluster have the lease now, while agents of this one stay where they are until their hosts release them.
+
+        To be called every RENEW_SECONDS, instead of `tick`, until the role is another: an answer may be lost, and while a third cluster
+        does the same the lease is renewed. `stand_back` ends it once no host is left.
+        """
+        await self._ask_no_more()
+        self._asked = self._clock.monotonic()
+        try:
+            async with deadline(self._clock, self._patience()):
+                (outcome,) = await self._store.apply([ReleaseLease(self._cluster, self._directory, leaving=True)])
+        except (OwlClawError, TimeoutError) as error:
+            self._give_up_in_time(str(error) or _SILENCE)
+        else:
+            if isinstance(outcome, LeaseReleased):
+                self._let_go()
+                self._leaving = True
+            elif isinstance(outcome, LeaseHeld):
+                await self.tick()
+            else:
+                self._learn(outcome)
+        self._change_soon()
+
+    async def _ask_no_more(self) -> None:
         if self._attempt is not None:
             self._attempt.cancel()
             await asyncio.wait({self._attempt})
             self._attempt = None
-        if self.held:
-            self._renewed, self._term, self._granted = None, 0, False
-            await self._store.apply([ReleaseLease(self._cluster, self._directory)])
+
+    def _give_up_in_time(self, why: str) -> None:
+        if self._renewed is not None and self._clock.monotonic() - self._renewed >= GIVE_UP_SECONDS:
+            logger.warning("this cluster gives its agents up: the lease cannot be renewed: %s", why)
+            self._renewed = None
+
+    def _let_go(self) -> None:
+        self._renewed, self._term, self._granted = None, 0, False
 
     async def stand_back(self) -> None:
         """Let another cluster have the lease while this one goes on; what follows is as if the lease was lost.
@@ -195,7 +243,7 @@ class LeaseHolder:
 
     def _learn(self, outcome: Outcome) -> None:
         if isinstance(outcome, LeaseHeld | LeaseElsewhere | StaleTerm):
-            self._generation = outcome.lease.generation
+            self._generation, self._leaver = outcome.lease.generation, outcome.lease.leaving
         match outcome:
             case LeaseHeld(lease):
                 if self._renewed is None:
@@ -207,6 +255,7 @@ class LeaseHolder:
                 if self._seen is None or self._seen[0] != lease:
                     self._seen = (lease, self._clock.monotonic())
                 self._renewed, self._term, self._granted = None, lease.term + 1, False
+                self._leaving = lease.leaving == self._cluster
             case StaleTerm(lease) if self._is_superseded(lease):
                 logger.warning(
                     "this Directory (%s, term %d) is superseded: %s of the same cluster has the lease under term %d",
@@ -240,6 +289,8 @@ class LeaseHolder:
                         await self._began()
                     case LeaseRole.STANDBY:
                         await self._ended()
+                    case LeaseRole.LEAVING:
+                        pass  # its hosts go on until they have released their agents
                     case LeaseRole.SUPERSEDED:
                         await self._on_superseded()
                     case _:

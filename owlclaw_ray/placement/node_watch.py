@@ -1,4 +1,6 @@
-"""Watching the rows of the other nodes: who stands still is lost, by the store's word, whatever is wrong with it."""
+"""Watching the rows of the other nodes: who stands still is lost, by the store's word, whatever is wrong with it. Of a cluster that hands
+its agents over, a drained node that stands still is forgotten: it has none any more.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.api import Store
-from owlclaw_ray.store.commands import ClusterNode, MarkNode, NodeMarked, NodeState
+from owlclaw_ray.store.commands import ClusterNode, ForgetNode, MarkNode, NodeForgotten, NodeMarked, NodeState
 from owlclaw_ray.store.commands.lease import EXPIRE_SECONDS
 from owlclaw_ray.store.queries import ClusterNodes
 
@@ -37,6 +39,8 @@ class NodeWatch:
         """When the own row was last seen to have been renewed."""
         self._looked: float | None = None
         self._lost: frozenset[str] = frozenset()
+        self.clusters: frozenset[str] | None = None
+        """Those that have nodes which are not lost; None before the first look."""
 
     async def tick(self) -> None:
         """Look once, and mark who is lost. To be called every second; raises StoreUnavailableError."""
@@ -49,14 +53,25 @@ class NodeWatch:
             self._since.clear()
         still = self._standing_still(nodes, began, now)
         lost = {node.node_id for node in nodes if node.state is NodeState.LOST}
+        gone = set(lost)
         for node in still:
-            (outcome,) = await self._store.apply([MarkNode(node.node_id, NodeState.LOST, seen=node)])
-            if isinstance(outcome, NodeMarked):
-                logger.warning("node %s (%s) is lost: it does not renew its row", node.node_id, node.machine)
-                lost.add(node.node_id)
+            if await self._take_for_lost(node):
+                gone.add(node.node_id)
+                if node.state is NodeState.ACTIVE:
+                    lost.add(node.node_id)
+        self.clusters = frozenset(node.cluster for node in nodes if node.node_id not in gone)
         if lost != self._lost:
             self._lost = frozenset(lost)
             self._changed(self._lost)
+
+    async def _take_for_lost(self, node: ClusterNode) -> bool:
+        is_drained = node.state is NodeState.DRAINING
+        command = ForgetNode(node.node_id, node) if is_drained else MarkNode(node.node_id, NodeState.LOST, seen=node)
+        (outcome,) = await self._store.apply([command])
+        if not isinstance(outcome, NodeMarked | NodeForgotten):
+            return False
+        logger.warning("node %s (%s) is lost: it does not renew its row", node.node_id, node.machine)
+        return True
 
     def _can_judge(self, nodes: Sequence[ClusterNode], began: float, now: float) -> bool:
         """Return whether the own row has been renewed again and again until this look."""
@@ -69,8 +84,12 @@ class NodeWatch:
         return True
 
     def _standing_still(self, nodes: Sequence[ClusterNode], began: float, now: float) -> list[ClusterNode]:
-        """Note the rows as they are; return those that have been so for long enough. Drained nodes let go of their agents by themselves."""
-        others = [each for each in nodes if each.node_id != self._node_id and each.state is NodeState.ACTIVE]
+        """Note the rows as they are; return those that have been so for long enough. The own cluster's drained nodes let go of their agents
+        by themselves.
+        """
+        own = next((each.cluster for each in nodes if each.node_id == self._node_id), None)
+        watched = [each for each in nodes if each.node_id != self._node_id and each.state is not NodeState.LOST]
+        others = [each for each in watched if each.state is NodeState.ACTIVE or own not in {None, each.cluster}]
         before, self._since = self._since, {}
         for node in others:
             generation, beats, since = before.get(node.node_id, (-1, -1, now))

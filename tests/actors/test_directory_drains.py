@@ -8,15 +8,23 @@ import pytest
 from msgspec.structs import replace
 
 from actors.directory import DirectoryActor
-from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.errors import RuntimeUnavailableError, UserError
 from owlclaw_ray.placement.drained_nodes import DrainedNodes
-from owlclaw_ray.placement.lease import LeaseHolder
-from owlclaw_ray.store.commands import HoldLease, LeaseElsewhere, LeaseHeld, ReleaseLease
+from owlclaw_ray.store.commands import (
+    HoldLease,
+    JoinNode,
+    LeaseHeld,
+    MarkNode,
+    NodeState,
+    ReleaseAgent,
+    ReleaseLease,
+)
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.testing.clock import ManualClock
 from tests.actors.plans import plan_in
+from tests.contracts.store_commands import NOW, activation, submission
 from tests.definitions.writing import write_definition
 from tests.placement.test_directory import SteeredPool
 
@@ -85,15 +93,19 @@ async def seated(directory, agent=AGENT):
 
 
 async def lease_of(store, cluster):
-    """Ask for the lease as another cluster does."""
-    [outcome] = await store.apply([HoldLease(cluster, f"dir-{cluster}", A_LATE_TERM)])
+    """Ask for the lease as another cluster does; as `nobody`, only what it says."""
+    term = 0 if cluster == "nobody" else A_LATE_TERM
+    [outcome] = await store.apply([HoldLease(cluster, f"dir-{cluster}", term)])
     return outcome
 
 
 async def take_over(store, cluster):
     """Take the lease from whoever has it, as if it had stood still."""
-    seen = (await lease_of(store, "nobody")).lease
-    await store.apply([HoldLease(cluster, f"dir-{cluster}", A_LATE_TERM, seen)])
+    taken = None
+    while not isinstance(taken, LeaseHeld):  # it may be renewed between the two
+        seen = (await lease_of(store, "nobody")).lease
+        [taken] = await store.apply([HoldLease(cluster, f"dir-{cluster}", A_LATE_TERM, seen)])
+    return taken.lease
 
 
 async def test_a_drained_node_stays_empty_when_the_directory_is_another_and_is_used_again_when_taken_back(
@@ -158,7 +170,24 @@ async def test_a_directory_that_does_not_know_yet_which_nodes_are_drained_says_s
         await actor.to_empty("one")
 
 
-async def test_a_directory_that_begins_when_all_nodes_are_drained_holds_the_lease_until_their_hosts_have_ended(
+def draining(host):
+    """Return what says that the host is being drained, and what lets its run end."""
+    begun, run_ends = asyncio.Event(), asyncio.Event()
+
+    async def drain(grace):
+        begun.set()
+        await run_ends.wait()
+
+    host.drain = drain
+    return begun, run_ends
+
+
+async def leaver(store):
+    """Return the cluster that hands its agents over."""
+    return (await lease_of(store, "nobody")).lease.leaving
+
+
+async def test_a_directory_that_begins_while_its_cluster_is_leaving_ends_the_hosts_that_it_finds_and_says_when_they_have_ended(
     directory, pool, store
 ):
     first = await directory()
@@ -166,16 +195,24 @@ async def test_a_directory_that_begins_when_all_nodes_are_drained_holds_the_leas
     await first.drain(["one", "two"])
     await until(lambda: nodes_with_hosts(pool) == {host.node_id})
 
-    second = await directory()
-    await until(second.active)
-    graces = len(host.graces)
-    await until(lambda: host.handing_over > 0 or len(host.graces) > graces)
-    assert isinstance(await lease_of(store, "west"), LeaseElsewhere)
+    async def is_taken():
+        return isinstance(await lease_of(store, "west"), LeaseHeld)
 
-    host.run_ends.set()
+    await until(is_taken)
+    begun, run_ends = draining(host)
+    await directory()
+    await begun.wait()
+    assert await leaver(store) == "east"
+
+    run_ends.set()
     await until(lambda: not pool.hosts)
-    await until(lambda: _is_free(store))
-    assert not await second.active()
+    await until(lambda: has_left(store))
+    assert isinstance(await lease_of(store, "west"), LeaseHeld)
+
+
+async def has_left(store):
+    """Return whether no cluster is leaving."""
+    return not await leaver(store)
 
 
 async def test_a_host_that_hears_nothing_is_killed_when_the_lease_is_lost_and_agents_run_again_when_it_is_back(
@@ -205,68 +242,108 @@ async def test_a_standby_makes_no_host_ahead_on_a_drained_node(directory, pool, 
     assert nodes_with_hosts(pool) == {"one"}
 
 
-async def test_when_all_nodes_are_drained_the_lease_is_given_back_after_the_last_agent_has_left_and_taken_when_one_is_back(
+async def test_when_all_nodes_are_drained_the_lease_is_handed_over_while_the_last_agent_stays_and_taken_when_one_is_back(
     directory, pool, store
 ):
     actor = await directory()
-    await until(actor.active)
-    await until(lambda: seated(actor))
-    [host] = [host for host in pool.hosts.values() if AGENT in host.agents]
-    host.run_ends.clear()
+    host = await busy_host(actor, pool)
 
     await actor.drain(["one", "two"])
     await until(lambda: nodes_with_hosts(pool) == {host.node_id})
-    assert isinstance(await lease_of(store, "west"), LeaseElsewhere)
+    await until(lambda: _is_free(store))
+    assert not await actor.active()
+    assert await leaver(store) == "east"
 
     pool.exclude(frozenset({"two"}))
     host.run_ends.set()
     await until(lambda: not pool.hosts)
-    await until(lambda: _is_free(store))
-    assert not await actor.active()
-    assert pool.excluded == frozenset(), "who was lost then is judged anew later"
+    await until(lambda: has_left(store))
+    await until(lambda: pool.excluded == frozenset())  # who was lost then is judged anew later
 
+    await store.apply([ReleaseLease("west", "dir-west")])
     await actor.undrain(["two"])
     await until(actor.active)
     await until(lambda: seated(actor))
     assert nodes_with_hosts(pool) == {"two"}
 
 
+async def test_a_drain_that_is_taken_back_too_late_cuts_no_call_that_is_under_way(directory, pool, store):
+    actor = await directory()
+    host = await busy_host(actor, pool)
+    await actor.drain(["one", "two"])
+    await until(lambda: _is_free(store))
+
+    await actor.undrain(["one", "two"])
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+        assert (host.host_id in pool.hosts, await actor.active()) == (True, False)
+
+    host.run_ends.set()
+    await until(actor.active)
+    assert host.host_id not in pool.hosts
+
+
+async def test_a_standby_that_is_drained_ends_its_hosts_and_takes_no_lease_that_it_would_only_hand_over(
+    directory, pool, store
+):
+    await lease_of(store, "west")
+    actor = await directory()
+    await until(lambda: nodes_with_hosts(pool) == {"one", "two"})
+
+    await actor.drain(["one", "two"])
+    await until(lambda: not pool.hosts)
+    await store.apply([ReleaseLease("west", "dir-west")])
+
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+        assert not (await actor.lease()).held
+
+
+async def test_the_cluster_that_has_the_lease_now_takes_over_what_the_one_that_leaves_releases_until_its_nodes_are_gone(
+    directory, pool, store, tmp_path
+):
+    far = await open_store(f"sqlite:///{tmp_path / 'owlclaw.db'}", writer="far", cluster="west")
+    [_, held, _] = await far.apply(
+        [JoinNode("far", "west", "machine"), HoldLease("west", "dir-west", 1), submission("run_1", AGENT)]
+    )
+    assert isinstance(held, LeaseHeld)
+    far.serve_node("far", 1)
+    await far.apply([activation("act_1", AGENT), ReleaseLease("west", "dir-west", leaving=True)])
+    actor = await directory(placement=Placement(warm=1, heartbeat=0.01, sweep=600.0))
+    await until(actor.active)
+    await until(lambda: nodes_with_hosts(pool))
+
+    assert not any(AGENT in host.agents for host in pool.hosts.values())
+    await far.apply([ReleaseAgent(AGENT, 1, AgentState(), NOW)])
+    await until(lambda: any(AGENT in host.agents for host in pool.hosts.values()))
+
+    assert await leaver(store) == "west"
+    await store.apply([MarkNode("far", NodeState.LOST)])
+    await until(lambda: has_left(store))
+    await far.close()
+
+
 async def _is_free(store):
-    """Return whether another cluster gets the lease; it gives it back at once."""
-    other = LeaseHolder(store, "west", "dir-other", ManualClock(), began=_nothing, ended=_nothing, superseded=_nothing)
-    await other.tick()
-    held = other.held
-    await other.release()
-    return held
+    """Return whether another cluster gets the lease, which it has then."""
+    return isinstance(await lease_of(store, "west"), LeaseHeld)
 
 
-async def _nothing():
-    pass
-
-
-async def test_a_cluster_that_is_stopped_renews_its_lease_until_the_last_run_has_ended(directory, pool, store):
+async def test_a_cluster_that_is_stopped_hands_its_lease_over_and_says_when_the_last_run_has_ended(
+    directory, pool, store
+):
     actor = await directory()
     await until(actor.active)
     await until(lambda: seated(actor))
     [host] = [host for host in pool.hosts.values() if AGENT in host.agents]
-    begun, run_ends = asyncio.Event(), asyncio.Event()
-
-    async def drain(grace):
-        begun.set()
-        await run_ends.wait()
-
-    host.drain = drain
+    begun, run_ends = draining(host)
     stopping = asyncio.create_task(actor.stop(60.0))
     await begun.wait()
-    seen = await lease_of(store, "west")
+    await until(lambda: _is_free(store))
+    assert await leaver(store) == "east"
 
-    async def renewed():
-        return (await lease_of(store, "west")).lease.beats > seen.lease.beats + 1
-
-    await until(renewed)
     run_ends.set()
     await stopping
-    assert isinstance(await lease_of(store, "west"), LeaseHeld)
+    assert await leaver(store) == ""
 
 
 async def test_a_store_with_one_node_says_what_to_do_instead(directory):

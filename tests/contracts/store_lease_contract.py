@@ -7,6 +7,8 @@ from msgspec.structs import replace
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import (
     ClusterLease,
+    EndHandover,
+    HandoverEnded,
     HoldLease,
     LeaseElsewhere,
     LeaseHeld,
@@ -86,3 +88,49 @@ class LeaseContract:
 
         assert await one(store, HoldLease(EAST, FIRST, 1)) == StaleTerm(ClusterLease("", 1, 0, "", 1))
         assert await one(store, HoldLease(EAST, FIRST, 2)) == LeaseHeld(ClusterLease(EAST, 2, 0, FIRST, 2))
+
+    async def test_one_that_is_handed_over_is_free_at_once_and_says_who_is_leaving_until_that_is_over(
+        self, store: Store
+    ) -> None:
+        await one(store, HoldLease(EAST, FIRST, 1))
+
+        assert await one(store, ReleaseLease(EAST, FIRST, leaving=True)) == LeaseReleased()
+        assert await one(store, ReleaseLease(EAST, FIRST, leaving=True)) == LeaseReleased(), "the first answer was lost"
+        taken = ClusterLease(WEST, 2, 0, OTHER, 2, leaving=EAST)
+        assert await one(store, HoldLease(WEST, OTHER, 2)) == LeaseHeld(taken)
+        assert await one(store, ReleaseLease(EAST, FIRST, leaving=True)) == LeaseReleased(), "and it is another's now"
+        assert await one(store, HoldLease(WEST, OTHER, 2)) == LeaseHeld(replace(taken, beats=1))
+
+        assert await one(store, EndHandover(WEST)) == HandoverEnded()
+        assert await one(store, HoldLease(WEST, OTHER, 2)) == LeaseHeld(replace(taken, beats=2))
+        assert await one(store, EndHandover(EAST)) == HandoverEnded()
+        assert await one(store, EndHandover(EAST)) == HandoverEnded()
+        assert await one(store, HoldLease(WEST, OTHER, 2)) == LeaseHeld(replace(taken, beats=3, leaving=""))
+
+    async def test_who_lost_the_lease_cannot_hand_it_over(self, store: Store) -> None:
+        await one(store, HoldLease(EAST, FIRST, 1))
+        held = ClusterLease(WEST, 2, 0, OTHER, 2)
+        await one(store, HoldLease(WEST, OTHER, 2, ClusterLease(EAST, 1, 0, FIRST, 1)))
+
+        assert await one(store, ReleaseLease(EAST, FIRST, leaving=True)) == LeaseElsewhere(held)
+        assert await one(store, HoldLease(EAST, FIRST, 1)) == LeaseElsewhere(held)
+
+    async def test_who_is_to_hand_it_over_while_another_cluster_is_leaving_holds_it_until_that_is_over(
+        self, store: Store
+    ) -> None:
+        await store.apply([HoldLease(EAST, FIRST, 1), ReleaseLease(EAST, FIRST, leaving=True)])
+        held = ClusterLease(WEST, 2, 0, OTHER, 2, leaving=EAST)
+        await one(store, HoldLease(WEST, OTHER, 2))
+
+        assert await one(store, ReleaseLease(WEST, OTHER, leaving=True)) == LeaseHeld(held)
+        assert await one(store, HoldLease(WEST, OTHER, 2)) == LeaseHeld(replace(held, beats=1))
+        await one(store, EndHandover(EAST))
+        assert await one(store, ReleaseLease(WEST, OTHER, leaving=True)) == LeaseReleased()
+        assert await one(store, HoldLease(EAST, FIRST, 3)) == LeaseHeld(
+            ClusterLease(EAST, 3, 0, FIRST, 3, leaving=WEST)
+        )
+
+    async def test_a_cluster_that_takes_the_lease_again_is_not_leaving(self, store: Store) -> None:
+        await store.apply([HoldLease(EAST, FIRST, 1), ReleaseLease(EAST, FIRST, leaving=True)])
+
+        assert await one(store, HoldLease(EAST, SECOND, 2)) == LeaseHeld(ClusterLease(EAST, 2, 0, SECOND, 2))

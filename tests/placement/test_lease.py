@@ -279,6 +279,109 @@ async def test_a_cluster_that_stood_back_asks_for_the_lease_again(east):
     assert east.told == ["begin", "end", "begin"]
 
 
+async def settle(cluster):
+    """Let what follows from an answer be carried out."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_a_cluster_that_hands_over_keeps_its_agents_until_it_says_that_they_are_gone(east, west):
+    await east.tick()
+    await west.tick()
+    await east.lease.hand_over()
+    await settle(east)
+    await west.tick(1.0)
+
+    assert (east.lease.role, east.told) == (LeaseRole.LEAVING, ["begin"])
+    assert (west.told, west.lease.leaver) == (["begin"], "east")
+
+    await east.lease.stand_back()
+    await settle(east)
+    await west.tick(1.0)
+    assert (east.lease.role, east.told) == (LeaseRole.STANDBY, ["begin", "end"])
+    assert (west.lease.role, west.lease.leaver) == (LeaseRole.HOLDER, "")
+
+
+async def test_a_cluster_that_is_leaving_does_not_ask_for_the_lease(east):
+    await east.tick()
+    await east.lease.hand_over()
+
+    await east.tick(1.0)
+
+    assert (east.lease.role, east.told) == (LeaseRole.LEAVING, ["begin"])
+
+
+async def test_a_cluster_whose_handover_was_carried_out_but_not_answered_is_leaving_when_it_tries_again(east, west):
+    await east.tick()
+    await west.tick()
+    east.line.deaf = True
+    await east.lease.hand_over()
+    assert east.lease.role is LeaseRole.HOLDER
+    await west.tick(1.0)
+    east.line.deaf = False
+
+    await east.lease.hand_over()
+
+    assert (east.lease.role, west.lease.role) == (LeaseRole.LEAVING, LeaseRole.HOLDER)
+
+
+async def test_a_cluster_that_cannot_hand_over_gives_its_agents_up_before_another_may_run_them(east):
+    await east.tick()
+    east.line.cut = True
+    for _ in range(int(GIVE_UP_SECONDS)):
+        assert east.told == ["begin"]
+        await east.clock.advance(1.0)
+        await east.lease.hand_over()
+        await settle(east)
+
+    assert (east.lease.role, east.told) == (LeaseRole.STANDBY, ["begin", "end"])
+
+
+async def test_a_cluster_is_to_hand_over_while_another_is_leaving_and_goes_on_holding_the_lease_until_that_has_left(
+    store, east, west
+):
+    await east.tick()
+    await west.tick()
+    await east.lease.hand_over()
+    await west.tick(1.0)
+    for _ in range(int(2 * GIVE_UP_SECONDS)):
+        await west.clock.advance(1.0)
+        await west.lease.hand_over()
+        assert west.lease.role is LeaseRole.HOLDER
+
+    await east.lease.stand_back()
+    await west.lease.hand_over()
+
+    assert (west.lease.role, west.told) == (LeaseRole.LEAVING, ["begin"])
+
+
+async def test_a_cluster_that_lost_the_lease_before_it_could_hand_it_over_gives_its_agents_up(east, west, store):
+    await east.tick()
+    (outcome,) = await store.apply([HoldLease("nobody", "dir", 0)])
+    await store.apply([HoldLease("west", "dir-west", outcome.lease.term + 1, outcome.lease)])
+
+    await east.lease.hand_over()
+    await settle(east)
+
+    assert (east.lease.role, east.told) == (LeaseRole.STANDBY, ["begin", "end"])
+
+
+async def test_a_directory_that_ray_made_anew_is_leaving_too_where_the_one_before_had_handed_over(
+    east, west, successor
+):
+    await east.tick()
+    await west.tick()
+    await east.lease.hand_over()
+    await west.tick(1.0)
+
+    await successor.tick()
+
+    assert (successor.lease.role, successor.told) == (LeaseRole.LEAVING, [])
+    await successor.lease.stand_back()
+    await west.tick(1.0)
+    assert west.lease.leaver == ""
+
+
 @pytest.fixture
 def successor(store):
     """Another Directory of the cluster `east`, which Ray makes because it does not reach the one before."""

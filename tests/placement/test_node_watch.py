@@ -175,3 +175,29 @@ async def test_a_node_that_is_drained_stays_so_however_long_its_row_stands_still
 
     assert rows.told == []
     assert (await rows.states())["n2"] is NodeState.DRAINING
+
+
+async def test_a_drained_node_of_another_cluster_that_stands_still_is_forgotten_after_its_time_and_not_sooner(rows):
+    await rows.store.apply([JoinNode("w1", "west", "far", drained=True), JoinNode("w2", "west", "far", drained=True)])
+    rows.generations |= {"w1": 1, "w2": 1}
+    await rows.pass_time(2, "n1", "n2", "n3", "w1", "w2")
+    await rows.pass_time(EXPIRE_SECONDS - 1, "n1", "n2", "n3", "w2")
+    assert {"w1", "w2"} < {*await rows.states()}
+
+    await rows.pass_time(1, "n1", "n2", "n3", "w2")
+
+    assert {*await rows.states()} == {"n1", "n2", "n3", "w2"}
+    assert rows.told == [], "it had no hosts of this cluster"
+
+
+async def test_a_cluster_is_there_until_its_last_node_is_lost_or_forgotten(rows):
+    assert rows.watch.clusters == {"east"}
+    await rows.store.apply([JoinNode("w1", "west", "far", drained=True), JoinNode("w2", "west", "far")])
+    rows.generations |= {"w1": 1, "w2": 1}
+    await rows.pass_time(1, "n1", "n2", "n3", "w1", "w2")
+    await rows.pass_time(EXPIRE_SECONDS, "n1", "n2", "n3", "w2")
+    assert rows.watch.clusters == {"east", "west"}
+
+    await rows.pass_time(EXPIRE_SECONDS, "n1", "n2", "n3")
+
+    assert rows.watch.clusters == {"east"}

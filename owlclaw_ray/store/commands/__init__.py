@@ -48,6 +48,8 @@ from owlclaw_ray.store.commands.attempts import (
 )
 from owlclaw_ray.store.commands.lease import (
     ClusterLease,
+    EndHandover,
+    HandoverEnded,
     HoldLease,
     LeaseElsewhere,
     LeaseHeld,
@@ -96,6 +98,7 @@ from owlclaw_ray.store.commands.runs import (
     ActivateAgent,
     AgentActivated,
     AgentBusy,
+    AgentLeaving,
     Appended,
     AppendJournal,
     AwaitRuns,
@@ -195,6 +198,7 @@ Command: TypeAlias = (
     | NoteSweep
     | HoldLease
     | ReleaseLease
+    | EndHandover
     | ChangeMemories
     | BeginAttempt
     | RevokeAttempt
@@ -226,10 +230,12 @@ Outcome: TypeAlias = (
     | QuotaReached
     | AgentActivated
     | OnStandby
+    | AgentLeaving
     | LeaseHeld
     | LeaseElsewhere
     | LeaseReleased
     | StaleTerm
+    | HandoverEnded
     | NodeHeld
     | NodeExcluded
     | NodeLost
@@ -295,6 +301,7 @@ __all__ = [
     "ActivateAgent",
     "AgentActivated",
     "AgentBusy",
+    "AgentLeaving",
     "AllowanceStored",
     "AlreadyFired",
     "AppendJournal",
@@ -335,6 +342,7 @@ __all__ = [
     "DeleteSecret",
     "DeliveryStored",
     "DocumentChange",
+    "EndHandover",
     "EndRun",
     "ExpireApproval",
     "ExportNoted",
@@ -349,6 +357,7 @@ __all__ = [
     "ForgetTexts",
     "ForgetTicks",
     "ForgetWebhooks",
+    "HandoverEnded",
     "HoldLease",
     "HoldNode",
     "IdempotencyClaim",

@@ -21,6 +21,9 @@ class ClusterLease(Struct, frozen=True):
     """The id of the Directory's process that holds it for the cluster."""
     term: int = 0
     """Goes up whenever another Directory's process takes the lease, of the same cluster or of another one; never down."""
+    leaving: str = ""
+    """The cluster that handed the lease over and whose agents still have calls under way; empty for none. What its nodes hold is theirs
+    until they release it, or are lost."""
 
 
 class HoldLease(Struct, frozen=True):
@@ -58,11 +61,27 @@ class StaleTerm(Struct, frozen=True):
 
 
 class ReleaseLease(Struct, frozen=True):
-    """Give the lease back, for the next who asks. Outcome: LeaseReleased, also if this Directory does not hold it."""
+    """Give the lease back, for the next who asks. Outcome: LeaseReleased, also if this Directory does not hold it.
+
+    With `leaving` the cluster's agents stay with their hosts until these release them: whoever has the lease next activates the others.
+    That is for one cluster at a time: while another one leaves, nothing is done. Outcome: LeaseReleased, LeaseHeld in that case, or
+    LeaseElsewhere if the lease was lost before.
+    """
 
     cluster: str
     directory: str
+    leaving: bool = False
 
 
 class LeaseReleased(Struct, frozen=True):
     """The Directory does not hold the lease."""
+
+
+class EndHandover(Struct, frozen=True):
+    """Say that nothing is held any more by a cluster that was leaving. Outcome: HandoverEnded, also if it was not."""
+
+    cluster: str
+
+
+class HandoverEnded(Struct, frozen=True):
+    """The cluster is not leaving: what its hosts may still have can be taken from them."""

@@ -70,8 +70,8 @@ class SubmitRun(Struct, frozen=True):
 
 
 class ActivateAgent(Struct, frozen=True):
-    """Take ownership of an agent: its epoch grows by one, whoever had it before is stale. Outcome: AgentActivated, OnStandby, or
-    StaleTerm if the Directory that wants it was superseded.
+    """Take ownership of an agent: its epoch grows by one, whoever had it before is stale. Outcome: AgentActivated, OnStandby, AgentLeaving,
+    or StaleTerm if the Directory that wants it was superseded.
 
     Registers the agent when it is new. With the same activation_id twice the epoch grows once. With `claim` the agent's next
     run is taken too, as ClaimRun does.
@@ -272,6 +272,10 @@ class AgentActivated(Struct, frozen=True):
 
 class OnStandby(Struct, frozen=True):
     """Another cluster, or another node of this one, runs the agents of this store: none was activated."""
+
+
+class AgentLeaving(Struct, frozen=True):
+    """The cluster that handed the lease over still holds the agent, for a call that is under way: see ReleaseLease."""
 
 
 class RunClaimed(Struct, frozen=True):

@@ -6,6 +6,8 @@ from msgspec.structs import replace
 
 from owlclaw_ray.store.commands import (
     ClusterLease,
+    EndHandover,
+    HandoverEnded,
     HoldLease,
     LeaseElsewhere,
     LeaseHeld,
@@ -18,7 +20,7 @@ from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.working_set import WorkingSet
 
 
-def _need_lease(needs: RowNeeds, _command: HoldLease | ReleaseLease) -> None:
+def _need_lease(needs: RowNeeds, _command: HoldLease | ReleaseLease | EndHandover) -> None:
     needs.changes_lease = True
 
 
@@ -35,14 +37,31 @@ def hold(store: WorkingSet, command: HoldLease) -> LeaseHeld | LeaseElsewhere | 
     elif own:
         lease = replace(lease, beats=lease.beats + 1, directory=command.directory, term=command.term)
     else:
-        lease = ClusterLease(command.cluster, lease.generation + 1, 0, command.directory, command.term)
+        leaving = "" if lease.leaving == command.cluster else lease.leaving
+        lease = ClusterLease(command.cluster, lease.generation + 1, 0, command.directory, command.term, leaving)
     store.changed_lease(lease)
     return LeaseHeld(lease)
 
 
 @applies(ReleaseLease, needs=_need_lease)
-def release(store: WorkingSet, command: ReleaseLease) -> LeaseReleased:
+def release(store: WorkingSet, command: ReleaseLease) -> LeaseReleased | LeaseHeld | LeaseElsewhere:
     """Take the lease from its holder. Its term stays: what the holder sent before is refused from now on."""
-    if (store.lease.cluster, store.lease.directory) == (command.cluster, command.directory):
-        store.changed_lease(replace(store.lease, cluster="", directory=""))
+    lease = store.lease
+    held = (lease.cluster, lease.directory) == (command.cluster, command.directory)
+    if command.leaving and lease.leaving != command.cluster:
+        if not held:
+            return LeaseElsewhere(lease)
+        if lease.leaving:
+            return LeaseHeld(lease)
+        lease = replace(lease, leaving=command.cluster)
+    if held:
+        store.changed_lease(replace(lease, cluster="", directory=""))
     return LeaseReleased()
+
+
+@applies(EndHandover, needs=_need_lease)
+def end_handover(store: WorkingSet, command: EndHandover) -> HandoverEnded:
+    """Free what the cluster's hosts may still have."""
+    if command.cluster and store.lease.leaving == command.cluster:
+        store.changed_lease(replace(store.lease, leaving=""))
+    return HandoverEnded()

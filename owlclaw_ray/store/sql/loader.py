@@ -141,7 +141,7 @@ class Loader:
             among(runs.c.agent, "agents"), among(runs.c.merge_key, "ids"), mergeable_run
         )
         self._agents = dialect.locking(
-            select(agents.c.agent, agents.c.epoch, agents.c.activation_id, agents.c.state, agents.c.lineage)
+            select(*(agents.c[each] for each in ("agent", "epoch", "activation_id", "state", "lineage", "node_id")))
             .where(among(agents.c.agent, "ids"))
             .order_by(agents.c.agent)
         )
@@ -341,9 +341,11 @@ class Loader:
         if self._cluster and not needs.changes_lease:
             lease = connection.execute(self._lease).one_or_none()
             store.lease = ClusterLease() if lease is None else ClusterLease(*lease)
-        if self._node_id and self._node_id not in needs.nodes:
-            own = map(NODES.fact, self._rows(connection, self._nodes, {self._node_id}))
-            store.nodes.update((each.node_id, each) for each in own)
+        asked = {self._node_id} if self._node_id else set[str]()
+        if store.lease.leaving:
+            asked.update(each.node_id for each in store.agents.values() if each.activation_id and each.node_id)
+        found = map(NODES.fact, self._rows(connection, self._nodes, asked - needs.nodes))
+        store.nodes.update((each.node_id, each) for each in found)
 
     def _load_schedules(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
         """Load schedules, and note the runs of those that are followed."""
@@ -472,4 +474,5 @@ def _new_agent(key: str, at: int) -> dict[str, Any]:
         "new_state": _NEW_STATE,
         "new_created_at": at,
         "new_lineage": None,
+        "new_node_id": None,
     }

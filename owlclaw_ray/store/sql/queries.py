@@ -23,7 +23,7 @@ from owlclaw_ray.domain.tenant import TenantStatus
 from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.ids import DEFAULT_TENANT, AgentId, CallbackId, DeliveryId, RunId, ScheduleId, TenantId
 from owlclaw_ray.ledger.chain import ChainHead, verify
-from owlclaw_ray.store.commands import ClusterNode, RunEnded
+from owlclaw_ray.store.commands import ClusterNode, NodeState, RunEnded
 from owlclaw_ray.store.queries import (
     STRETCH,
     ActiveRunCounts,
@@ -132,6 +132,7 @@ from owlclaw_ray.store.sql.schema import (
     begun_run,
     blobs,
     callbacks,
+    cluster_lease,
     cluster_nodes,
     executed_run,
     journal,
@@ -389,6 +390,9 @@ def _read_agents_with_work(connection: Connection, query: AgentsWithWork) -> Seq
         .having(waits == 0, tenant.not_in(_suspended))
         .order_by(turn, since)
     )
+    leaving = connection.execute(select(cluster_lease.c.leaving)).scalar_one_or_none()
+    if leaving:
+        found = found.where(~_held_by(leaving))
     free = free_places(connection)
     if free:
         executed = func.max(case((executed_run, 1), else_=0))
@@ -407,6 +411,14 @@ def _read_agents_with_work(connection: Connection, query: AgentsWithWork) -> Seq
         may_begin = (each.c.executed == 1) | (each.c.place <= case(free, value=each.c.tenant, else_=each.c.place))
         found = select(each.c.agent).where(may_begin).order_by(each.c.turn, each.c.since)
     return [agent_of(key) for key in connection.execute(found.limit(query.limit).offset(query.skip)).scalars()]
+
+
+def _held_by(cluster: str) -> ColumnElement[bool]:
+    """Return whether the agent of a run belongs to a host on a living node of the cluster."""
+    held = agents.join(cluster_nodes, cluster_nodes.c.node_id == agents.c.node_id)
+    on_living_node = (cluster_nodes.c.cluster == cluster) & (cluster_nodes.c.state != NodeState.LOST.value)
+    own = (agents.c.agent == runs.c.agent) & agents.c.activation_id.is_not(None)
+    return select(agents.c.agent).select_from(held).where(own, on_living_node).correlate(runs).exists()
 
 
 @reads(AgentsByKeyPrefix)

@@ -16,6 +16,7 @@ from owlclaw_ray.ids import RunId
 from owlclaw_ray.store.commands import (
     ActivateAgent,
     AgentActivated,
+    AgentLeaving,
     Appended,
     AppendJournal,
     AwaitApprovals,
@@ -61,13 +62,15 @@ def activate(store: WorkingSet, command: ActivateAgent) -> Answer:
     if stale := store.stale_term(command.term):
         return stale
     agent = store.agents[agent_key(command.agent)]
+    if agent.activation_id != command.activation_id and store.is_leaving(agent):
+        return AgentLeaving()
     refused = no_room_for(store, agent.agent)
     if refused is not None:
         raise ValueError(f"{command.agent} is new: {refused.error(command.at)}")
     keep(store, agent.agent)
     if agent.activation_id != command.activation_id:
         agent.epoch += 1
-        agent.activation_id = command.activation_id
+        agent.activation_id, agent.node_id = command.activation_id, store.node_id or None
         store.changed_agent(agent)
     claimed = _claim_next(store, agent, command.at) if command.claim else None
     if isinstance(claimed, ClaimAnswer):

@@ -94,6 +94,7 @@ agents = Table(
     Column("state", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("lineage", Text),
+    Column("node_id", Text),
     Index("agents_by_tenant", "tenant", "agent"),
     Index("agents_by_definition", "definition", "agent"),
 )
@@ -379,6 +380,7 @@ cluster_lease = Table(
     Column("beats", BigInteger, nullable=False),
     Column("directory", Text, nullable=False, server_default=""),
     Column("term", BigInteger, nullable=False, server_default="0"),
+    Column("leaving", Text, nullable=False, server_default=""),
 )
 """Who runs the agents of this database, in one row."""
 

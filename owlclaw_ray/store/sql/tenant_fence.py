@@ -35,6 +35,7 @@ from owlclaw_ray.store.commands import (
     CreateSchedule,
     DecideApproval,
     DeleteSecret,
+    EndHandover,
     EndRun,
     ExpireApproval,
     FinishRun,
@@ -154,6 +155,7 @@ TENANTS_OF: Mapping[type, Callable[[Any], Iterable[TenantId]]] = {
         (
             HoldLease,
             ReleaseLease,
+            EndHandover,
             JoinNode,
             HoldNode,
             MarkNode,

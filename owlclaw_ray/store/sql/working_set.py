@@ -137,6 +137,8 @@ class AgentRow(Struct, eq=False):
     state: str
     lineage: str | None = None
     """Of the last run that another agent asked it for; None for an agent that nobody started."""
+    node_id: str | None = None
+    """Where it was activated last; None on a node that holds no row, and for what an older version activated."""
     queue: deque[RunRow] = field(default_factory=deque)
     running: RunRow | None = None
     """The run that it has begun, be it that this waits for approvals."""
@@ -360,7 +362,7 @@ class WorkingSet(Struct):
     oldest_schema: str = ""
     """The oldest schema whose runtimes the database takes, if nodes join."""
     nodes: dict[str, ClusterNode] = field(default_factory=dict)
-    """Those that commands name, and the one whose commands these are."""
+    """Those that commands name, the one whose commands these are, and those of agents that a cluster which is leaving may have."""
     node_id: str = ""
     """Whose commands these are; empty for one that holds no row."""
     generation: int = 0
@@ -381,6 +383,13 @@ class WorkingSet(Struct):
     def _serving(self) -> bool:
         node = self.nodes.get(self.node_id)
         return node is not None and node.generation == self.generation and node.state is NodeState.ACTIVE
+
+    def is_leaving(self, agent: AgentRow) -> bool:
+        """Whether the agent belongs to a host of the cluster that handed the lease over, and to whom it belongs lives."""
+        if not self.lease.leaving or agent.activation_id is None or agent.node_id is None:
+            return False
+        node = self.nodes.get(agent.node_id)
+        return node is not None and node.cluster == self.lease.leaving and node.state is not NodeState.LOST
 
     def stale_term(self, term: int) -> StaleTerm | None:
         """Return what a Directory is told that does not hold the lease under this term any more; 0 is that of one that has no lease."""

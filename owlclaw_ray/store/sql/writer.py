@@ -124,7 +124,7 @@ _CHANGED_RUN = (
 )
 _MERGED_RUN = ("trigger", "payload", "rank", "deadline")
 _CHANGED_SCHEDULE = ("status", "next_fire_at", "paused_until")
-_CHANGED_AGENT = ("epoch", "activation_id", "state", "lineage")
+_CHANGED_AGENT = ("epoch", "activation_id", "state", "lineage", "node_id")
 _CHANGED_ACCOUNT = ("used", "reserved", "alerted")
 _REPLACED_CIPHERTEXT = ("new_key", "new", "at", "owner", "key", "before")
 _RESERVATION = ("reservation_id", "account", "run_id", "amount")

@@ -72,7 +72,8 @@ def back_to(connection, revision):
         "runs": ("kind", "definition"),
         "blobs": ("used_at",),
         "schedules": ("forgotten_until", "found_over_at"),
-        "cluster_lease": ("directory", "term"),
+        "cluster_lease": ("directory", "term", "leaving"),
+        "agents": ("node_id",),
     }
     for table, added in columns.items():
         for column in added:
