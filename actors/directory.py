@@ -181,13 +181,13 @@ class DirectoryActor(RemoteActor):
     async def _hand_over(self, lease: LeaseHolder) -> None:
         await lease.hand_over()
         if lease.role is LeaseRole.LEAVING:
-            logger.warning("another cluster may run the agents of the store, each from when it has left its host here")
+            logger.info("another cluster may run the agents of the store, each from when it has left its host here")
             if self._directory is not None:
                 self._directory.close()
 
     async def _leave(self, lease: LeaseHolder) -> None:
         if not self._stopping and await self._end_left():
-            logger.warning("the last host of this cluster has ended: it has no agents any more")
+            logger.info("the last host of this cluster has ended: it has no agents any more")
             await lease.stand_back()
 
     async def _end_left(self) -> bool:
