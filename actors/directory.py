@@ -162,8 +162,8 @@ class DirectoryActor(RemoteActor):
             await lease.tick()
             if lease.holder and self._preparing is None and self._plan.placement.warm:
                 self._preparing = asyncio.create_task(self._prepare())
-            if lease.held and lease.leaver:
-                await self._take_from(lease.leaver)
+        if lease.held and lease.leaver:
+            await self._take_from(lease.leaver)
 
     async def _stays_out(self, lease: LeaseHolder) -> bool:
         """Return whether the lease is not asked for, because it would only be handed over; hosts that stand ready for it are ended.

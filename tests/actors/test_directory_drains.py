@@ -299,9 +299,9 @@ async def test_a_standby_that_is_drained_ends_its_hosts_and_takes_no_lease_that_
         assert not (await actor.lease()).held
 
 
-async def test_the_cluster_that_has_the_lease_now_takes_over_what_the_one_that_leaves_releases_until_its_nodes_are_gone(
-    directory, pool, store, tmp_path
-):
+@pytest.fixture
+async def far(store, tmp_path):
+    """The store of a cluster that is leaving, on whose one node the agent has a run."""
     far = await open_store(f"sqlite:///{tmp_path / 'owlclaw.db'}", writer="far", cluster="west")
     [_, held, _] = await far.apply(
         [JoinNode("far", "west", "machine"), HoldLease("west", "dir-west", 1), submission("run_1", AGENT)]
@@ -309,6 +309,13 @@ async def test_the_cluster_that_has_the_lease_now_takes_over_what_the_one_that_l
     assert isinstance(held, LeaseHeld)
     far.serve_node("far", 1)
     await far.apply([activation("act_1", AGENT), ReleaseLease("west", "dir-west", leaving=True)])
+    yield far
+    await far.close()
+
+
+async def test_the_cluster_that_has_the_lease_now_takes_over_what_the_one_that_leaves_releases_until_its_nodes_are_gone(
+    directory, pool, store, far
+):
     actor = await directory(placement=Placement(warm=1, heartbeat=0.01, sweep=600.0))
     await until(actor.active)
     for _ in range(20):
@@ -321,7 +328,22 @@ async def test_the_cluster_that_has_the_lease_now_takes_over_what_the_one_that_l
     assert await leaver(store) == "west"
     await store.apply([MarkNode("far", NodeState.LOST)])
     await until(lambda: has_left(store))
-    await far.close()
+
+
+async def test_a_cluster_that_is_drained_while_another_is_leaving_hands_over_once_that_is_lost(
+    directory, pool, store, far
+):
+    actor = await directory()
+    await busy_host(actor, pool)
+    await actor.drain(["one", "two"])
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+        assert (await actor.lease()).held
+
+    await store.apply([MarkNode("far", NodeState.LOST)])
+
+    await until(lambda: _is_free(store))
+    assert await leaver(store) == "east"
 
 
 async def _is_free(store):
