@@ -60,7 +60,8 @@ async def family(runtime: Runtime, whole: WholeRuns, principal: Principal, run: 
     tree = _Tree(runtime, whole, principal, run, started)
     found = await tree.of(run.run_id if lineage is None else lineage.root_run, 0)
     if not _has(found, run.run_id):  # the root is gone, or not for the principal, or started too many to show
-        found.children.append(FamilyRun(run.run_id, run, await whole.usage(run)))
+        found.left = max(0, found.left - 1)
+        found.children.append(FamilyRun(run.run_id, run, await whole.usage(run), left=len(started)))
     return found
 
 

@@ -261,6 +261,8 @@ def _curl(run: Run, server: str, *, keyed: bool) -> str:
         body["payload"] = run.trigger.payload
     besides = {name: getattr(run.trigger, name) for name in ("task_type", "session", "user")}
     body |= {name: value for name, value in {**besides, "priority": run.priority}.items() if value}
+    if run.trigger.kind is TriggerKind.EVENT:
+        body["kind"] = run.trigger.kind.value
     said = json_text(body)
     if len(said) > _MOST_CURL:
         return ""

@@ -24,12 +24,11 @@ from console.visits import SentForm, read_form
 from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject, JsonValue
-from owlclaw_ray.domain.principal import Principal
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.trigger import ENQUEUED, Trigger, TriggerKind
 from owlclaw_ray.domain.usage import Grain
 from owlclaw_ray.errors import NotFoundError, OwlClawError, Problem
-from owlclaw_ray.ids import AgentId, RunId, TenantId
+from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.runtime.api import Runtime, TriggerRequest
 from owlclaw_ray.store.commands import RunAccepted
 from owlclaw_ray.store.run_search import RunPage, RunSearch
@@ -179,7 +178,7 @@ class RunsPages(Pages):
             found = await visible_agents(self._runtime, principal, _OFFERED)
             agents = [each.agent.agent_id for each in found.agents if not each.problem]
             names = await self._runtime.definition_names(principal.tenant)
-            return _Names(agents, [each for each in sorted(names) if _has_agents_for(principal, each)])
+            return _Names(agents, list(filter(principal.sees_definition, sorted(names))))
 
         return await self._usable.answer((principal.tenant, principal.patterns), _FRESH_SECONDS, usable)
 
@@ -352,13 +351,6 @@ def action_of(text: str) -> str:
     if text not in {"cancel", "rerun"}:
         raise InvalidRequestError([Problem("action", f"is {text!r}", "cancel or rerun")])
     return text
-
-
-def _has_agents_for(principal: Principal, definition: str) -> bool:
-    """Return whether the principal sees the definition's agent without a key, or may see others of it."""
-    begins = [pattern.removeprefix("agent:") for pattern in principal.patterns]
-    sees = principal.sees(AgentRef(principal.tenant, AgentId(definition)))
-    return sees or any(each.startswith(f"{definition}:") for each in begins)
 
 
 def _concerns(action: str, run: Run) -> bool:

@@ -105,7 +105,7 @@ class TenantPages(Pages):
             tenant=tenant,
             quotas=[ShownQuota(name, title, limits[name], used[name]) for name, title in QUOTAS.items()],
             retention=RETENTION,
-            kept={name: f"{days:g}" for name, days in tenant.retention.given.items()},
+            kept={name: repr(days).removesuffix(".0") for name, days in tenant.retention.given.items()},
             networks=_PUBLIC if tenant.callback_networks == () else "\n".join(tenant.callback_networks or ()),
             most_weight=MAX_WEIGHT,
             most_days=MAX_DAYS,

@@ -115,12 +115,11 @@ class _Receiver:
         """Return the next message of the client; raises UnauthenticatedError, StoreUnavailableError or IssuerUnavailableError."""
         if self._read:
             return await self._next_while_good() or {"type": "http.disconnect"}
-        # Most bodies are one message that is there already, and need no watch.
+        # Most bodies are one message that is there already, and need no watch. One that comes in drops has none for long enough.
         message = await (self._next_while_good() if self._begun else self._receive())
+        await self._authenticator.principal_of(self._key, local=self._local)
         self._begun = True
-        if message is None or (message["type"] == "http.request" and not message.get("more_body", False)):
-            await self._authenticator.principal_of(self._key, local=self._local)
-            self._read = True
+        self._read = message is None or (message["type"] == "http.request" and not message.get("more_body", False))
         return message or {"type": "http.disconnect"}
 
     async def _next_while_good(self) -> Message | None:

@@ -26,17 +26,19 @@ def run_node(
     bound = _DIES_WITH_US if shutil.which(_DIES_WITH_US[0]) else ()
     node = subprocess.Popen([*bound, *command], env=environ, process_group=0)  # noqa: S603 - Ctrl-C is for this process
     draining: subprocess.Popen[bytes] | None = None
+    times_told = 0
 
     def stop_after(drained: subprocess.Popen[bytes]) -> None:
         drained.wait()
         node.terminate()
 
     def told(_number: int, _frame: FrameType | None) -> None:
-        nonlocal draining
-        if draining is None:
+        nonlocal draining, times_told
+        times_told += 1
+        if times_told == 1:
             draining = subprocess.Popen(drain, env=asking, process_group=0)  # noqa: S603 - a command of ours
             threading.Thread(target=stop_after, args=(draining,), name="stop-after-drain", daemon=True).start()
-        else:
+        if times_told > 1 and draining is not None:  # it may come while the drain is being started
             draining.kill()
 
     for number in (signal.SIGTERM, signal.SIGINT):

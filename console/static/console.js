@@ -92,12 +92,15 @@ class LiveRegion extends HTMLElement {
     try {
       const response = await fetch(this.getAttribute("src"), { headers: { accept: "application/problem+json" } });
       if (response.status === 401) return location.reload();
-      if (response.status >= 400 && response.status < 500 && response.status !== 429) {
+      const isOurs = response.headers.get("content-type")?.startsWith("application/problem+json");
+      if (isOurs && response.status >= 400 && response.status < 500 && response.status !== 429) {
+        this.refused = true;
         lost(false);
         return outdated(true);
       }
       if (!response.ok) throw new Error(response.status);
-      outdated(false);
+      if (this.refused) outdated(false);
+      this.refused = false;
       const fresh = parsed(await response.text());
       for (const field of fresh.querySelectorAll('input[name="token"]')) field.value = this.getAttribute("token");
       const whole = this.getAttribute("whole");

@@ -103,10 +103,14 @@ class BudgetAccounts(Struct, frozen=True):
         return [(each, each.window(now)) for each in budgets if each.scope is not BudgetScope.RUN]
 
     def reservation(self, call: str, windows: Windows) -> BudgetReservation:
-        """Return the reservation of a call: the same one after a failover, unless another window has begun."""
-        whose = (self.run_id,) if self.run_id else (self.agent.tenant, self.agent.agent_id)
-        accounts = (_account(budget, self.agent, window) for budget, window in windows)
-        return BudgetReservation(ReservationId(derived_id("resv", *whose, call, *accounts)), windows)
+        """Return the reservation of a call: the same one after a failover, unless another window has begun.
+
+        In no run it is the same one in all windows: the next call takes its place, and none is left for good by a process that died.
+        """
+        whose: tuple[str, ...] = (self.agent.tenant, self.agent.agent_id, call)
+        if self.run_id:
+            whose = (self.run_id, call, *(_account(budget, self.agent, window) for budget, window in windows))
+        return BudgetReservation(ReservationId(derived_id("resv", *whose)), windows)
 
     def claims(self, windows: Windows, amounts: Iterable[int]) -> tuple[BudgetClaim, ...]:
         """Return what a call asks for."""

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from benchmarks.chaos.machines import why_not
-from benchmarks.chaos.strikes import Role, schedule
+from benchmarks.chaos.strikes import MACHINE_SHARES, MACHINES, schedule
 from owlclaw_ray.testing.postgres import find_binaries
 
 pytestmark = [pytest.mark.ray, pytest.mark.postgres, pytest.mark.long, pytest.mark.timeout(1_700)]
@@ -23,14 +23,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.postgres, pytest.mark.long, pytest.ma
 RUN_ELSEWHERE_SECONDS = 10.0
 MOST_LOAD = 2.0
 """For each core: a machine on which more than that wants to run measures itself."""
-LOST = (
-    Role.MACHINE,
-    Role.FROM_DATABASE,
-    Role.FROM_CLUSTER,
-    Role.FROM_HEAD,
-    Role.CUT_OFF,
-    Role.DIRECTORY_FROM_DATABASE,
-)
+LOST = tuple(role for role in MACHINE_SHARES if role in MACHINES)
 RUNS, PACE, SEED = 600, 90, 2230
 LONGEST_HOLD = 30.0
 

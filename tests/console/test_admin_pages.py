@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from console.surface import build
 from console.tenants import QUOTAS
 from owlclaw_ray.access.keys import KeyRequest
+from owlclaw_ray.access.tenants import TenantChange
 from owlclaw_ray.configuration.setting_sources import SettingInForce, SettingSource
 from owlclaw_ray.domain.ledger import BreakKind, ChainBreak, ChainedRecord, LedgerKind, LedgerRecord
 from owlclaw_ray.domain.principal import LOCAL
@@ -353,6 +354,21 @@ async def test_for_how_long_a_tenant_keeps_things_and_where_its_callbacks_go_is_
     for wrong in ({"run_days": "-1"}, {"run_days": "some"}, {"callback_networks": "10.1.0.0/33"}):
         assert (await browser.fill(path, path, **wrong)).status_code == 422
     assert (await runtime.tenants.tenant(TenantId("acme"))).retention.run_days == 1
+
+
+async def test_whoever_changes_something_else_of_a_tenant_leaves_it_what_it_keeps_to_the_last_digit(browser, runtime):
+    await browser.sign_in(await issued(runtime, "admin"))
+    await runtime.tenants.create(LOCAL, "acme")
+    kept = {"run_days": 1 / 24, "webhook_days": 1_000.125, "memory_days": 30.0}
+    await runtime.tenants.change(LOCAL, TenantId("acme"), TenantChange(retention=kept))
+    path = "/console/tenants/acme"
+    filled, _ = form_of((await browser.get(path)).text, path)
+
+    assert (await browser.send_form(path, **{**filled, "name": "Acme & Sons"})).status_code == 303
+
+    tenant = await runtime.tenants.tenant(TenantId("acme"))
+    assert (tenant.name, tenant.retention.given) == ("Acme & Sons", kept)
+    assert filled["memory_days"] == "30"
 
 
 @pytest.mark.parametrize("number", ["1e308", "9223372036854775808", "-1e19", "nan"])

@@ -128,10 +128,29 @@ def test_a_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back(chromiu
 
 def test_a_part_that_the_server_does_not_give_any_more_is_no_server_that_is_gone(chromium, http):
     with opened(chromium, http, expected="status of 404") as page:
+        page.clock.install()
         page.goto(f"{http.base_url}/console/runs")
-        page.route("**/console/runs?*", lambda route: route.fulfill(status=404, body=""))
+        refusal = {"status": 404, "content_type": "application/problem+json", "body": "{}"}
+        page.route("**/console/runs?*rows*", lambda route: route.fulfill(**refusal))
+        page.clock.run_for(5_000)
+        expect(page.locator("#outdated")).to_be_visible()
+
+        with page.expect_response("**/console/runs?*chart*"):
+            page.clock.run_for(30_000)
 
         expect(page.locator("#outdated")).to_be_visible()
+        expect(page.locator("#connection")).to_be_hidden()
+
+
+def test_a_proxy_that_has_no_server_for_a_page_refuses_no_part_of_it(chromium, http):
+    with opened(chromium, http, expected="status of 404") as page:
+        page.goto(f"{http.base_url}/console/runs")
+        page.route("**/console/runs?*", lambda route: route.fulfill(status=404, body="Path '/' not found"))
+        expect(page.locator("#connection")).to_be_visible()
+        expect(page.locator("#outdated")).to_be_hidden()
+
+        page.unroute("**/console/runs?*")
+
         expect(page.locator("#connection")).to_be_hidden()
 
 

@@ -305,6 +305,24 @@ async def test_a_tree_of_more_runs_than_are_shown_says_how_many_are_not_and_that
     assert ("and 31 more that it started" in tree, ">1 that it started" in tree) == (True, True)
 
 
+async def test_a_run_that_its_tree_has_no_room_for_is_shown_in_it_and_counted_once(browser, runtime):
+    root = runtime._runs[await told(runtime)]
+    children = [(await triggered(runtime, f"patient:{number}")).run_id for number in range(130)]
+    for run_id in children:
+        change(runtime, run_id, trigger=replace(runtime._runs[run_id].trigger, lineage=lineage(root)))
+    waiting = {"runs": {f"c{at}": each for at, each in enumerate(children)}}
+    journal(runtime, root.run_id, [(EntryKind.RUN_QUEUED, {}), (EntryKind.RUN_WAITING, waiting)])
+    started = {"runs": {"c": "run_of_child"}}
+    journal(runtime, children[-1], [(EntryKind.RUN_QUEUED, {}), (EntryKind.RUN_WAITING, started)])
+
+    page = (await browser.get(f"/console/runs/{children[-1]}")).text
+
+    tree = re.search(r'<section class="family".*?</section>', page, re.DOTALL)[0]
+    assert "at least 132," in tree
+    assert ("and 30 more that it started" in tree, ">1 that it started" in tree) == (True, True)
+    assert tree.count('aria-current="true"') == 1
+
+
 async def test_a_tree_counts_what_runs_that_are_not_over_have_cost_so_far(browser, runtime):
     root = runtime._runs[await told(runtime, replied())]
     child = await told(runtime, replied(), replied())
@@ -391,10 +409,9 @@ async def test_a_live_page_asks_for_the_head_that_it_shows(browser, runtime):
     assert "<html" not in (await browser.get(head)).text
 
 
-async def test_the_command_of_a_run_triggers_the_same(browser, runtime):
-    trigger = Trigger(
-        TriggerKind.API, {"order": "a\u200b'b"}, "看 \u202e 'it'", task_type="triage", session="s 1", user="ada"
-    )
+@pytest.mark.parametrize("kind", [TriggerKind.API, TriggerKind.EVENT])
+async def test_the_command_of_a_run_triggers_the_same(browser, runtime, kind):
+    trigger = Trigger(kind, {"order": "a\u200b'b"}, "看 \u202e 'it'", task_type="triage", session="s 1", user="ada")
     ref, admission = AgentRef.parse("patient"), replace(ENQUEUED, priority=7)
     run = runtime._runs[(await runtime.submit(ref, trigger, admission)).run_id]
     page = (await browser.get(f"/console/runs/{run.run_id}")).text

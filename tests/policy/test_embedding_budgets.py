@@ -11,20 +11,24 @@ import pytest
 
 from owlclaw_ray import OwlClaw
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.budget import NANO
+from owlclaw_ray.domain.budget import NANO, Budget, BudgetScope, BudgetUnit, minute_of
+from owlclaw_ray.domain.embedding import EmbeddingPurpose, EmbeddingReply, EmbeddingRequest
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.quota import Quotas
-from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.run import RunStatus, Usage
 from owlclaw_ray.errors import BudgetExhaustedError
 from owlclaw_ray.ids import DEFAULT_TENANT, ReservationId, RunId, TenantId
 from owlclaw_ray.memory.embedders import FixedEmbedder
 from owlclaw_ray.memory.embedding import EmbeddingWait
+from owlclaw_ray.models.embedding_account import EmbeddingAccount, on_account
 from owlclaw_ray.models.litellm_client import LiteLLMClient
+from owlclaw_ray.policy.embeddings import BudgetedEmbeddings
 from owlclaw_ray.store.commands import BudgetClaim, ReserveBudget
 from owlclaw_ray.store.queries import JournalOfRun, LedgerFilter
 from owlclaw_ray.testing.clock import ManualClock
+from owlclaw_ray.testing.ids import SequentialIds
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.openai_server import CannedFailure, OpenAIServer, Vectors
 from tests.worlds import Model, asks, says
@@ -361,6 +365,51 @@ async def test_vectors_count_against_the_tenant_s_model_tokens_of_the_minute_and
     assert used.model_tokens_a_minute == 500_000
     assert not of_another.degraded
     assert [each.record.data["what"] for each in told] == ["recall without its index"]
+
+
+class Died(BaseException):
+    """A process ends in the middle of a call."""
+
+
+async def test_what_was_reserved_to_index_by_a_process_that_died_is_free_when_the_agent_is_indexed_next(trial):
+    acme, asked_for = TenantId("acme"), []
+    watch = AgentRef.parse("watch", acme)
+    whole = Budget("whole", BudgetScope.TENANT, BudgetUnit.TOKENS, 1_000_000)
+    async with trial.start(one_by_one()) as runtime:
+        await runtime.tenants.create(LOCAL, acme)
+        loop = asyncio.get_running_loop()
+
+        def apply(commands):
+            return asyncio.run_coroutine_threadsafe(runtime.store.apply(commands), loop).result()
+
+        def ask(request):
+            asked_for.append(request.texts)
+            if len(asked_for) == 1:
+                raise Died
+            return EmbeddingReply(((1.0, 2.0),), Usage(prompt_tokens=7))
+
+        paid = BudgetedEmbeddings(
+            ask,
+            apply=apply,
+            budgets=lambda _: [whole],
+            quotas=lambda _: Quotas(model_tokens_a_minute=500_000),
+            clock=trial.clock,
+            ids=SequentialIds(),
+        )
+
+        def index():
+            with on_account(EmbeddingAccount(watch, EmbeddingPurpose.INDEX)):
+                paid(EmbeddingRequest("openai/text-embedding-3-small", (FRIDAYS,), 5.0, 5.0))
+
+        with pytest.raises(Died):
+            await asyncio.to_thread(index)
+        (_, left), minute = await use(runtime, "whole.tokens.@acme"), minute_of(trial.clock.now())
+        await trial.clock.advance(60)
+        await asyncio.to_thread(index)
+
+        assert left > 0
+        assert await use(runtime, "whole.tokens.@acme") == (7, 0)
+        assert await use(runtime, f"quota.model_tokens_a_minute.tokens.{minute.key}@acme") == (0, 0)
 
 
 async def test_an_index_that_a_budget_keeps_from_being_made_anew_stays_as_it_is(trial, server):

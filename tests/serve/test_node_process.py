@@ -20,6 +20,17 @@ from serve.node_process import run_node
 command, drain, environ, asking = json.loads(sys.argv[1])
 sys.exit(run_node(command, drain, environ=environ, asking=asking))
 """
+TOLD_WHILE_IT_STARTS_THE_DRAIN = """
+import os, signal, subprocess
+class Popen(subprocess.Popen):
+    made = 0
+    def __init__(self, *arguments, **options):
+        Popen.made += 1
+        if Popen.made == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        super().__init__(*arguments, **options)
+subprocess.Popen = Popen
+"""
 NODE = """
 import os, signal, sys
 def stop(number, frame):
@@ -47,7 +58,7 @@ def start():
     """Run a node, and return the process that does; its lines tell what happens."""
     made = []
 
-    def started(*ends, drain="0"):
+    def started(*ends, drain="0", before=""):
         plain = {"PATH": os.defpath}
         asked = [
             [sys.executable, "-c", NODE, *ends],
@@ -56,7 +67,7 @@ def start():
             plain | {"FOR": "asking"},
         ]
         process = subprocess.Popen(
-            [sys.executable, "-c", RUN, json.dumps(asked)], stdout=subprocess.PIPE, text=True, process_group=0
+            [sys.executable, "-c", before + RUN, json.dumps(asked)], stdout=subprocess.PIPE, text=True, process_group=0
         )
         made.append(process)
         return process
@@ -97,6 +108,18 @@ def test_a_node_that_is_told_twice_stops_at_once_and_its_drain_ends_with_it(star
     assert said(process) == "node stopped"
     assert process.wait(60) == 1
     assert [each for each in psutil.wait_procs(children, 60)[1] if lives(each)] == []
+
+
+def test_a_node_that_is_told_again_while_its_drain_is_started_stops_at_once(start):
+    process = start(drain="hangs", before=TOLD_WHILE_IT_STARTS_THE_DRAIN)
+    said(process)
+
+    process.terminate()
+
+    assert process.wait(60) == 1
+    lines = process.stdout.read().splitlines()
+    assert lines[-1] == "node stopped"
+    assert lines[:-1] in ([], ["drain begins asking"])
 
 
 @pytest.mark.parametrize("code", [0, 3])

@@ -130,6 +130,18 @@ async def test_a_tenant_that_does_not_exist_yet_gets_it_when_it_is_sent_again(in
         assert len(await installed.runtime.runs(RunFilter(ACME))) == 1
 
 
+@pytest.mark.parametrize("headers", [{}, {"X-Signature": signature(b"another", "another")}])
+async def test_who_has_not_signed_does_not_learn_of_a_source_by_its_tenant_that_is_not_there(install, headers):
+    async with install(dataclasses.replace(SHOP, tenant=ACME)) as installed:
+        here, nowhere = [
+            await installed.http.post(f"/v1/webhooks/{source}", json=ORDER, headers=headers)
+            for source in ("shop", "nobody")
+        ]
+
+        assert (here.status_code, here.text.replace("shop", "nobody")) == (401, nowhere.text)
+        assert await deliveries(installed, ACME) == []
+
+
 async def test_of_a_suspended_tenant_it_is_refused_and_triggers_nothing(shop):
     await shop.runtime.tenants.change(LOCAL, ACME, TenantChange(status=TenantStatus.SUSPENDED))
 
