@@ -20,6 +20,7 @@ from console.visits import read_form
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import ApprovalStatus
 from owlclaw_ray.domain.node import ClusterView, NodeCondition, NodeView, nodes_called
+from owlclaw_ray.domain.quota import RUNNING_RUNS, RUNNING_RUNS_OF_KEY
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.usage import Grain
 from owlclaw_ray.errors import NotFoundError
@@ -208,7 +209,7 @@ class FleetPages(Pages):
     def _queue(run: Run, record: AgentRecord | None, view: ClusterView, health: Health) -> Wait:
         number = max(1, record.queued_runs if record else 0)
         if run.waits_for:
-            return Wait(run, number, f"the tenant's quota {run.waits_for} is reached")
+            return Wait(run, number, _quota(run.waits_for))
         if record and record.running_run:
             return Wait(run, number, "the agent is at work", f"runs/{record.running_run}")
         if health.holder:
@@ -312,8 +313,13 @@ def _waiting(run: Run, approval: str) -> Wait:
         more = f" and {len(run.awaits) - 1} more" if len(run.awaits) > 1 else ""
         return Wait(run, 0, f"the end of a run that it started{more}", f"runs/{run.awaits[0]}")
     if run.waits_for:
-        return Wait(run, 0, f"the tenant's quota {run.waits_for} is reached")
+        return Wait(run, 0, _quota(run.waits_for))
     return Wait(run, 0, "a decision, or the end of another run")
+
+
+def _quota(waits_for: str) -> str:
+    whose = "key" if waits_for == RUNNING_RUNS_OF_KEY else "tenant"
+    return f"the {whose}'s quota {RUNNING_RUNS} is reached"
 
 
 def _node(view: ClusterView, node_id: str) -> NodeView:

@@ -23,6 +23,13 @@ from serve.request_bodies import checked
 
 PAGE = 100
 _HOUR = 3_600
+QUOTAS = {
+    "starts_a_minute": ("Runs it may start a minute", "runs a minute"),
+    "open_runs": ("Runs of it that may be open", "open runs"),
+    "running_runs": ("Runs of it that run at once", "running at once"),
+    "model_tokens_a_minute": ("Model tokens a minute", "model tokens a minute"),
+}
+"""Each with what its field is called, and what its number stands before."""
 
 
 class KeyPages(Pages):
@@ -48,6 +55,7 @@ class KeyPages(Pages):
             days=DEFAULT_DAYS,
             most_days=MAX_DAYS,
             most_hours=int(MAX_GRACE_SECONDS / _HOUR),
+            quotas=QUOTAS,
             for_tenant=request.query_params.get("tenant", ""),
         )
 
@@ -60,7 +68,7 @@ class KeyPages(Pages):
             asked["agents"] = agents
         if tenant := form.text("tenant").strip():
             asked["tenant"] = tenant
-        asked |= {name: number for name in ("days", "starts_a_minute") if (number := form.number(name)) is not None}
+        asked |= {name: number for name in ("days", *QUOTAS) if (number := form.number(name)) is not None}
         wanted = wanted_key(checked(asked, wire.KeyRequest))
         return await self._issued(request, await self._runtime.keys.create(principal_of(request), wanted), "made")
 

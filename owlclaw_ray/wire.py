@@ -301,14 +301,14 @@ class Event(TypedDict):
     data: dict[str, Any]
 
 
-WaitsFor: TypeAlias = Literal["running_runs"]
+WaitsFor: TypeAlias = Literal["running_runs", "running_runs_of_key"]
 
 
 class Run(TypedDict):
     """One execution from trigger to outcome. `events` only where they were asked for.
 
-    `interrupted_by`: the run in whose favour this one was to be cancelled. `waits_for`: the quota of the tenant for which it waits to be
-    executed, only while it does.
+    `interrupted_by`: the run in whose favour this one was to be cancelled. `waits_for`: the quota of the tenant, or of its key, for which
+    it waits to be executed, only while it does.
     """
 
     run_id: str
@@ -967,6 +967,27 @@ class AccessKey(TypedDict):
     revoked_at: str | None
     starts_a_minute: int | None
     """How many runs may be started by it in one minute of the clock; null: as many as its tenant may."""
+    open_runs: int | None
+    """How many of its runs may be queued, running and waiting together."""
+    running_runs: int | None
+    """How many of its runs are executed at once."""
+    model_tokens_a_minute: int | None
+    """How many tokens of models its runs may use in one minute of the clock."""
+
+
+class KeyQuotas(TypedDict):
+    """Quotas of a key."""
+
+    starts_a_minute: int | None
+    open_runs: int | None
+    running_runs: int | None
+    model_tokens_a_minute: int | None
+
+
+class KeyDetails(AccessKey):
+    """An access key, and what it uses of its quotas at the moment: `use` has null for those that it does not have."""
+
+    use: KeyQuotas
 
 
 class AccessKeys(TypedDict):
@@ -991,8 +1012,11 @@ _Days: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_DAYS, description=f"a numb
 
 class KeyRequest(TypedDict):
     """A new access key: `name` says who has it, `scopes` are scopes or roles, `agents` patterns such as `agent:trader:*`, `days` how
-    long it is valid, `tenant` another tenant that it is for, `starts_a_minute` how many runs may be started by it in one minute of the
-    clock.
+    long it is valid, `tenant` another tenant that it is for.
+
+    What it may have and start, beside what its tenant may: `starts_a_minute` how many runs may be started by it in one minute of the
+    clock, `open_runs` how many of its runs may be queued, running and waiting together, `running_runs` how many are executed at once,
+    `model_tokens_a_minute` how many tokens of models they may use in one minute of the clock.
     """
 
     name: _Name
@@ -1021,6 +1045,9 @@ class KeyRequest(TypedDict):
     ]
     tenant: NotRequired[Annotated[str, _text("a tenant's id", 63, 1, f"^{TENANT_ID}$")]]
     starts_a_minute: NotRequired[_Quota]
+    open_runs: NotRequired[_Quota]
+    running_runs: NotRequired[_Quota]
+    model_tokens_a_minute: NotRequired[_Quota]
 
 
 class KeyRotation(TypedDict):

@@ -13,7 +13,7 @@ from owlclaw_ray.access.keys import IssuedKey, KeyRequest
 from owlclaw_ray.domain.access_key import DEFAULT_DAYS
 from owlclaw_ray.ids import KeyId, TenantId
 from serve.parameters import Id, LimitQuery, principal_of, tenant_of
-from serve.representations import issued_key_body, json_response, key_body
+from serve.representations import issued_key_body, json_response, key_body, key_quota_use_body
 from serve.request_bodies import read_body
 from serve.resource import JSON_BODY, Resource, answer, body, operation
 
@@ -36,10 +36,11 @@ class KeyRoutes(Resource):
         following = found[limit - 1].key_id if len(found) > limit else None
         return json_response({"keys": [key_body(each) for each in found[:limit]], "next_after": following})
 
-    @operation("GET /v1/keys/{key_id}", "keys:read", "An access key", {200: answer("The key", wire.AccessKey)}, 404)
+    @operation("GET /v1/keys/{key_id}", "keys:read", "An access key", {200: answer("The key", wire.KeyDetails)}, 404)
     async def get_key(self, request: Request, key_id: KeyIdPath) -> Response:
-        """Return the key without its secret."""
-        return json_response(key_body(await self._runtime.keys.key(tenant_of(request), KeyId(key_id))))
+        """Return the key without its secret, and what it uses of its quotas at the moment."""
+        found = await self._runtime.keys.key(tenant_of(request), KeyId(key_id))
+        return json_response({**key_body(found), "use": key_quota_use_body(await self._runtime.keys.use(found))})
 
     @operation(
         "POST /v1/keys",
@@ -96,6 +97,9 @@ def wanted_key(asked: wire.KeyRequest) -> KeyRequest:
         asked.get("days", DEFAULT_DAYS),
         None if tenant is None else TenantId(tenant),
         asked.get("starts_a_minute"),
+        asked.get("open_runs"),
+        asked.get("running_runs"),
+        asked.get("model_tokens_a_minute"),
     )
 
 

@@ -208,6 +208,7 @@ key_body = Representation(wire.AccessKey, AccessKey, agents="patterns")
 issued_key_body = Representation(wire.IssuedKey, IssuedKey, key="text", about=lambda issued: key_body(issued.key))
 quotas_body = Representation(wire.Quotas, Quotas)
 quota_use_body = Representation(wire.Quotas, QuotaUse)
+key_quota_use_body = Representation(wire.KeyQuotas, QuotaUse)
 retention_body = Representation(wire.Retention, Retention)
 tenant_body = Representation(
     wire.Tenant,

@@ -9,10 +9,22 @@ from datetime import timedelta
 from msgspec import Struct
 from msgspec.structs import replace
 
+from owlclaw_ray.access.quota_use import quota_use
 from owlclaw_ray.domain.access_key import DEFAULT_DAYS, MAX_DAYS, AccessKey, make_key, make_secret
+from owlclaw_ray.domain.budget import minute_of
 from owlclaw_ray.domain.ledger import access_record
 from owlclaw_ray.domain.principal import OF_OPERATORS, Principal, check_name, parse_patterns, parse_scopes
-from owlclaw_ray.domain.quota import MAX_QUOTA
+from owlclaw_ray.domain.quota import (
+    HELD,
+    KEY_QUOTAS,
+    MAX_QUOTA,
+    MODEL_TOKENS_A_MINUTE,
+    STARTS_A_MINUTE,
+    QuotaUse,
+    key_held_account,
+    key_starts_account,
+    model_tokens_budget,
+)
 from owlclaw_ray.errors import (
     AccessConflictError,
     AccessDeniedError,
@@ -41,6 +53,9 @@ class KeyRequest(Struct, frozen=True):
     tenant: TenantId | None = None
     """Another tenant's, by somebody who may administer tenants; None: the minter's own."""
     starts_a_minute: int | None = None
+    open_runs: int | None = None
+    running_runs: int | None = None
+    model_tokens_a_minute: int | None = None
 
 
 class IssuedKey(Struct, frozen=True):
@@ -73,9 +88,10 @@ class AccessKeys:
         patterns = parse_patterns(request.agents, scopes)
         if not 0 < request.days <= MAX_DAYS:
             raise InvalidAccessError("days", f"is {request.days:g}", f"more than 0, at most {MAX_DAYS:,}")
-        limit = request.starts_a_minute
-        if limit is not None and not 0 <= limit <= MAX_QUOTA:
-            raise InvalidAccessError("starts_a_minute", f"is {limit}", f"0 to {MAX_QUOTA:,}")
+        for name in KEY_QUOTAS:
+            limit = getattr(request, name)
+            if limit is not None and not 0 <= limit <= MAX_QUOTA:
+                raise InvalidAccessError(name, f"is {limit}", f"0 to {MAX_QUOTA:,}")
         _refuse_limited(by)
         check_name(request.name)
         if tenant != by.tenant:
@@ -98,9 +114,15 @@ class AccessKeys:
                 now,
                 str(by),
                 now + timedelta(days=request.days),
-                starts_a_minute=limit,
+                starts_a_minute=request.starts_a_minute,
+                open_runs=request.open_runs,
+                running_runs=request.running_runs,
+                model_tokens_a_minute=request.model_tokens_a_minute,
             )
-            if await self._put(by, key, None, "key_created", name=key.name, scopes=[*key.scopes], agents=[*patterns]):
+            told = {} if key.quota is None else {"quotas": key.quota.given}
+            if await self._put(
+                by, key, None, "key_created", name=key.name, scopes=[*key.scopes], agents=[*patterns], **told
+            ):
                 self._made()
                 return IssuedKey(key, text)
         raise StoreUnavailableError("no free key id was found")
@@ -124,6 +146,19 @@ class AccessKeys:
         if found is None or found.tenant != tenant:
             raise NotFoundError("key", key_id)
         return found
+
+    async def use(self, key: AccessKey) -> QuotaUse:
+        """Return how much of its quotas a key uses at the moment. Raises StoreUnavailableError."""
+        quota, now = key.quota, self._clock.now()
+        if quota is None:
+            return QuotaUse()
+        accounts = {name: key_held_account(name, key.key_id, key.tenant) for name in HELD if name in quota.given}
+        if quota.starts_a_minute is not None:
+            accounts[STARTS_A_MINUTE] = key_starts_account(key.key_id, minute_of(now))
+        budget = model_tokens_budget(quota)
+        if budget is not None:
+            accounts[MODEL_TOKENS_A_MINUTE] = budget.account(key.tenant, "", budget.window(now))
+        return await quota_use(self._store, accounts)
 
     async def rotate(self, by: Principal, key_id: KeyId, grace_seconds: float) -> IssuedKey:
         """Give a key a new secret; the old one stays valid for the grace. Raises as `create`, and AccessConflictError for one that is
@@ -175,8 +210,8 @@ class AccessKeys:
 
 
 def _refuse_limited(by: Principal, own: KeyId | None = None) -> None:
-    """Refuse who may start so many runs a minute, unless that key is its own: with another one it could start more."""
+    """Refuse who has quotas, unless that key is its own: with another one it could have and start more."""
     if by.quota is not None and by.quota.key_id != own:
         raise AccessDeniedError(
-            f"{by} has a quota (starts_a_minute), and keys that have one change no keys but themselves"
+            f"{by} has a quota ({', '.join(by.quota.given)}), and keys that have one change no keys but themselves"
         )

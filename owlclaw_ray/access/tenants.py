@@ -8,7 +8,8 @@ from types import MappingProxyType
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from owlclaw_ray.domain.budget import BudgetUse, minute_of
+from owlclaw_ray.access.quota_use import quota_use
+from owlclaw_ray.domain.budget import minute_of
 from owlclaw_ray.domain.callback import MAX_NETWORKS, network_problem
 from owlclaw_ray.domain.ledger import access_record
 from owlclaw_ray.domain.principal import Principal, check_name, parse_tenant
@@ -31,7 +32,7 @@ from owlclaw_ray.ids import DEFAULT_TENANT, IdSource, TenantId
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import PutTenant, TenantChanged, TenantStored
-from owlclaw_ray.store.queries import BudgetUses, TenantById, TenantPage
+from owlclaw_ray.store.queries import TenantById, TenantPage
 
 _RACES = 5
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -117,12 +118,9 @@ class Tenants:
             STARTS_A_MINUTE: None if quotas.starts_a_minute is None else starts_account(tenant.tenant, minute_of(now)),
             MODEL_TOKENS_A_MINUTE: None if budget is None else budget.account(tenant.tenant, "", budget.window(now)),
         }
-        asked = {name: account for name, account in accounts.items() if account is not None}
-        found = (
-            {each.account: each for each in await self._store.read(BudgetUses(tuple(asked.values())))} if asked else {}
+        return await quota_use(
+            self._store, {name: account for name, account in accounts.items() if account is not None}
         )
-        uses = {name: found.get(account, BudgetUse(account, 0, 0)) for name, account in asked.items()}
-        return QuotaUse(**{name: each.used + each.reserved for name, each in uses.items()})
 
     async def change(self, by: Principal, tenant: TenantId, change: TenantChange) -> Tenant:
         """Change a tenant, and return it. Raises NotFoundError, InvalidAccessError, AccessDeniedError, StoreUnavailableError."""

@@ -600,6 +600,10 @@ class Client:
         """Return a page of the tenant's access keys, by id; `after` is the `next_after` of the page before it."""
         return await self._call(wire.AccessKeys, "GET", "/v1/keys", {"after": after or None, "limit": limit})
 
+    async def key(self, key_id: str) -> wire.KeyDetails:
+        """Return an access key, and what it uses of its quotas at the moment. Raises NotFoundError."""
+        return await self._call(wire.KeyDetails, "GET", f"/v1/keys/{_part(key_id)}")
+
     async def create_key(
         self,
         name: str,
@@ -609,6 +613,9 @@ class Client:
         days: float | None = None,
         tenant: str | None = None,
         starts_a_minute: int | None = None,
+        open_runs: int | None = None,
+        running_runs: int | None = None,
+        model_tokens_a_minute: int | None = None,
     ) -> wire.IssuedKey:
         """Make an access key: `scopes` are scopes or roles, `agents` patterns such as `agent:trader:*`. Its text is told this once.
 
@@ -621,6 +628,9 @@ class Client:
             "days": days,
             "tenant": tenant,
             "starts_a_minute": starts_a_minute,
+            "open_runs": open_runs,
+            "running_runs": running_runs,
+            "model_tokens_a_minute": model_tokens_a_minute,
         }
         said = {field: value for field, value in body.items() if value is not None}
         return await self._call(wire.IssuedKey, "POST", "/v1/keys", body=said)

@@ -132,6 +132,7 @@ class SyncClient:
     undrain = _Blocking(Client.undrain)
     console_code = _Blocking(Client.console_code)
     keys = _Blocking(Client.keys)
+    key = _Blocking(Client.key)
     create_key = _Blocking(Client.create_key)
     rotate_key = _Blocking(Client.rotate_key)
     revoke_key = _Blocking(Client.revoke_key)

@@ -18,7 +18,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from owlclaw_ray.domain.principal import Principal, PrincipalKind
-from owlclaw_ray.domain.quota import KeyQuota
+from owlclaw_ray.domain.quota import KEY_QUOTAS, KeyQuota
 from owlclaw_ray.ids import KeyId, TenantId
 
 KEY_VARIABLE = "OWLCLAW_API_KEY"
@@ -55,6 +55,18 @@ class AccessKey(Struct, frozen=True):
     revoked_at: datetime | None = None
     starts_a_minute: int | None = None
     """How many runs may be started by it in one minute of the clock; None: as many as its tenant may."""
+    open_runs: int | None = None
+    """How many of its runs may be queued, running and waiting together."""
+    running_runs: int | None = None
+    """How many of its runs are executed at once."""
+    model_tokens_a_minute: int | None = None
+    """How many tokens of models its runs may use in one minute of the clock."""
+
+    @property
+    def quota(self) -> KeyQuota | None:
+        """Its quotas; None if it has none."""
+        found = KeyQuota(self.key_id, **{name: getattr(self, name) for name in KEY_QUOTAS})
+        return found if found.given else None
 
     def refusal(self, secret_hash: str, now: datetime) -> str:
         """Return why the secret with this hash is not let in; empty if it is."""
@@ -73,7 +85,6 @@ class AccessKey(Struct, frozen=True):
     @property
     def principal(self) -> Principal:
         """Who has the key."""
-        limit = self.starts_a_minute
         return Principal(
             self.tenant,
             PrincipalKind.KEY,
@@ -81,7 +92,7 @@ class AccessKey(Struct, frozen=True):
             self.name,
             frozenset(self.scopes),
             self.patterns,
-            quota=None if limit is None else KeyQuota(self.key_id, limit),
+            quota=self.quota,
         )
 
 

@@ -86,7 +86,7 @@ class Principal(Struct, frozen=True):
     patterns: tuple[str, ...] = ()
     """The agents that it is narrowed to; empty: all of its tenant."""
     quota: KeyQuota | None = None
-    """How many runs it may start, if it is a key that says so."""
+    """What it may have and start, if it is a key that says so."""
 
     def may(self, scope: str) -> bool:
         """Return whether it has the scope."""

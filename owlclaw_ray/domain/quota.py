@@ -15,6 +15,8 @@ OPEN_RUNS = "open_runs"
 STARTS_A_MINUTE = "starts_a_minute"
 MODEL_TOKENS_A_MINUTE = "model_tokens_a_minute"
 RUNNING_RUNS = "running_runs"
+RUNNING_RUNS_OF_KEY = "running_runs_of_key"
+"""What a run waits for that waits for a place among those of its key."""
 AGENTS = "agents"
 SCHEDULES = "schedules"
 MEMORIES = "memories"
@@ -22,6 +24,8 @@ MEMORY_BYTES = "memory_bytes"
 ARTIFACT_BYTES = "artifact_bytes"
 HELD = (OPEN_RUNS, RUNNING_RUNS, AGENTS, SCHEDULES, MEMORIES, MEMORY_BYTES, ARTIFACT_BYTES)
 """Quotas of what there is at a time: their accounts have its number."""
+KEY_QUOTAS = (STARTS_A_MINUTE, OPEN_RUNS, RUNNING_RUNS, MODEL_TOKENS_A_MINUTE)
+"""Quotas that keys have, too. Others count what outlives a key, and is the tenant's."""
 SUSPENDED = "suspended"
 """Stands in the place of a quota where nothing of a tenant is started because it is suspended."""
 
@@ -64,14 +68,30 @@ NO_QUOTAS = Quotas()
 
 
 class KeyQuota(Struct, frozen=True):
-    """How many runs may be started by a key in one minute of the clock."""
+    """What a key may have and start, beside what its tenant may; None: as much as its tenant. It is given when the key is made, and stays.
+
+    It counts the runs that the key asks for, those that schedules start which it asked for, and those that agents start in such runs.
+    """
 
     key_id: KeyId
-    starts_a_minute: int
+    starts_a_minute: int | None = None
+    open_runs: int | None = None
+    running_runs: int | None = None
+    model_tokens_a_minute: int | None = None
+
+    @property
+    def given(self) -> dict[str, int]:
+        """Those that there are, by name."""
+        return {name: value for name in KEY_QUOTAS if (value := getattr(self, name)) is not None}
+
+    @property
+    def lasts(self) -> bool:
+        """Whether a run counts beyond the moment in which it is accepted."""
+        return any(name != STARTS_A_MINUTE for name in self.given)
 
 
 class QuotaUse(Struct, frozen=True):
-    """What a tenant has and starts at the moment, as far as it has quotas: None where it has none."""
+    """What a tenant, or a key, has and starts at the moment, as far as it has quotas: None where it has none."""
 
     open_runs: int | None = None
     running_runs: int | None = None
@@ -99,6 +119,11 @@ def key_starts_account(key_id: KeyId, minute: BudgetWindow) -> str:
     return f"quota.{STARTS_A_MINUTE}.{minute.key}@key:{quote(key_id, safe='')}"
 
 
+def key_held_account(quota: str, key_id: KeyId, tenant: TenantId) -> str:
+    """Return the account of what there is of a key of what a quota of HELD counts. It is the tenant's, and removed with it."""
+    return f"quota.{quota}.key:{quote(key_id, safe='')}@{quote(tenant, safe='')}"
+
+
 def uncounted_quotas(*, memories_in_files: bool, artifacts_in_files: bool) -> dict[str, str]:
     """Return the quotas that a runtime cannot count, each with why: files change without a commit."""
     kept = {
@@ -113,12 +138,13 @@ def uncounted_quotas(*, memories_in_files: bool, artifacts_in_files: bool) -> di
     }
 
 
-def model_tokens_budget(quotas: Quotas) -> Budget | None:
-    """Return the quota of model tokens as a budget of the tenant; None if there is none."""
+def model_tokens_budget(quotas: Quotas | KeyQuota) -> Budget | None:
+    """Return the quota of model tokens as a budget of the tenant, or of a key of it; None if there is none."""
     if quotas.model_tokens_a_minute is None:
         return None
+    whose = f".key:{quote(quotas.key_id, safe='')}" if isinstance(quotas, KeyQuota) else ""
     return Budget(
-        f"quota.{MODEL_TOKENS_A_MINUTE}",
+        f"quota.{MODEL_TOKENS_A_MINUTE}{whose}",
         BudgetScope.TENANT,
         BudgetUnit.TOKENS,
         quotas.model_tokens_a_minute,

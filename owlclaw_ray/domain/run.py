@@ -8,6 +8,7 @@ from enum import Enum
 from msgspec import Struct, field
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.domain.trigger import Trigger
 from owlclaw_ray.ids import RunId
 
@@ -100,5 +101,7 @@ class Run(Struct, frozen=True):
     """The run for whose sake this one's end was asked for (BusyPolicy.INTERRUPT)."""
     awaits: tuple[RunId, ...] = ()
     """The runs of other agents whose ends it waits for."""
+    key_quotas: tuple[KeyQuota, ...] = ()
+    """The quotas of the keys that it counts for. Those who execute runs alone are told."""
     waits_for: str = ""
-    """The quota of its tenant for which it waits to be executed, if it does. Those who execute runs do not ask."""
+    """The quota of its tenant, or of a key, for which it waits to be executed, if it does. Those who execute runs do not ask."""

@@ -206,12 +206,11 @@ class RunBudgets:
     ) -> ModelRequest | None:
         """Return the request as it may be made, given what the run's calls used so far; `waits` is told when it waits and when not.
 
-        What finds too little left of the tenant's tokens of a minute waits until there is enough, in the next one at the latest if it is
-        not more than all of them, or until `leaving` is set: then it is not to be
-        made, nothing is reserved for it, and None is returned. Raises BudgetExhaustedError; UnpricedModelError, if a budget counts money
-        and the price of a model is unknown.
+        What finds too little left of the tokens of a minute, the tenant's or a key's, waits until there is enough, in the next one at the
+        latest if it is not more than all of them, or until `leaving` is set: then it is not to be made, nothing is reserved for it, and
+        None is returned. Raises BudgetExhaustedError; UnpricedModelError, if a budget counts money and the price of a model is unknown.
         """
-        if not self._of_models and not await self._of_tenant():
+        if not self._of_models and not await self._of_minute():
             return request
         uses = [(each, amount_used(each, used, calls)) for each in self._of_run]
         for budget, amount in uses:
@@ -236,7 +235,8 @@ class RunBudgets:
         waits: Callable[[bool], object],
         leaving: asyncio.Event | None,
     ) -> tuple[Windows, BudgetReserved] | None:
-        """Reserve of all accounts what the call may use, once the tenant has tokens of the minute; quotas may change meanwhile.
+        """Reserve of all accounts what the call may use, once the tenant and the keys have tokens of the minute. A tenant's
+        quotas may change meanwhile.
 
         None: it had none yet when `leaving` was set.
         """
@@ -244,7 +244,7 @@ class RunBudgets:
         tokens, reply = -1, request.model.max_tokens or _REPLY
         try:
             while True:
-                windows = self._accounts.windows((*self._of_models, *await self._of_tenant()))
+                windows = self._accounts.windows((*self._of_models, *await self._of_minute()))
                 if not windows:
                     return windows, BudgetReserved(())
                 if tokens < 0 and any(each.unit is not BudgetUnit.CALLS for each, _ in windows):
@@ -280,10 +280,11 @@ class RunBudgets:
                 each.cancel()
         return None
 
-    async def _of_tenant(self) -> tuple[Budget, ...]:
+    async def _of_minute(self) -> tuple[Budget, ...]:
+        """Return what the tenant, and the keys that the run counts for, may use in a minute."""
         quotas = NO_QUOTAS if self._quotas is None else await self._quotas(self._run.agent.tenant)
-        budget = model_tokens_budget(quotas)
-        return () if budget is None else (budget,)
+        found = (model_tokens_budget(quotas), *map(model_tokens_budget, self._run.key_quotas))
+        return tuple(budget for budget in found if budget is not None)
 
     async def _price(self, request: ModelRequest) -> Price | None:
         """Return what the dearest of the models that may answer costs, if that is counted; None for scripted ones."""

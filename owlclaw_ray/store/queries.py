@@ -275,8 +275,9 @@ class AgentsWithWork(Query[Sequence[AgentRef]], frozen=True):
     """Agents that have a run to execute, of each tenant in turn the one waiting longest: many agents of one hide nobody else's.
 
     An agent whose run waits has none, whatever is queued behind it; nor has one whose tenant is suspended, or executes as many runs as
-    its quota `running_runs` allows, or one that a cluster which is leaving still holds (see ReleaseLease). The first `skip` of them are
-    left out: with more than `limit` who skips further each time, and then begins again, has seen each that goes on having work.
+    its quota `running_runs` allows, or whose run counts for a key of which as many are executed, or which a cluster that is leaving still
+    holds (see ReleaseLease). The first `skip` of them are left out: with more than `limit` who skips further each time, and then begins
+    again, has seen each that goes on having work.
     """
 
     limit: int = 10_000

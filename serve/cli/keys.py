@@ -1,15 +1,16 @@
-"""`owlclaw keys create | list | rotate | revoke`: who may ask the server for what."""
+"""`owlclaw keys create | list | show | rotate | revoke`: who may ask the server for what."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
 from owlclaw_ray import wire
 from owlclaw_ray.domain.access_key import KEY_VARIABLE
+from owlclaw_ray.domain.quota import KEY_QUOTAS
 from serve.cli.connection import HERE, FolderOption, JsonOption, UrlOption, connect, environment
 from serve.cli.listings import LimitOption
 from serve.cli.output import print_json, table, when
@@ -24,6 +25,7 @@ def register(cli: typer.Typer) -> None:
     keys = typer.Typer(name="keys", help="Make, see, rotate and revoke access keys.", no_args_is_help=True)
     keys.command()(create)
     keys.command("list")(list_keys)
+    keys.command()(show)
     keys.command()(rotate)
     keys.command()(revoke)
     cli.add_typer(keys)
@@ -51,6 +53,22 @@ def create(
         int | None,
         typer.Option("--starts-a-minute", min=0, help="How many runs may be started by it in one minute of the clock."),
     ] = None,
+    open_runs: Annotated[
+        int | None,
+        typer.Option("--open-runs", min=0, help="How many of its runs may be queued, running and waiting together."),
+    ] = None,
+    running_runs: Annotated[
+        int | None,
+        typer.Option("--running-runs", min=0, help="How many of its runs are executed at once; further ones wait."),
+    ] = None,
+    model_tokens_a_minute: Annotated[
+        int | None,
+        typer.Option(
+            "--model-tokens-a-minute",
+            min=0,
+            help="How many tokens of models its runs may use in one minute of the clock.",
+        ),
+    ] = None,
     first: Annotated[
         bool,
         typer.Option(
@@ -64,7 +82,8 @@ def create(
 ) -> None:
     """Make a key, and print it: it cannot be read again. From then on the server refuses requests without a key."""
     if first:
-        if url or scopes or agents or tenant or starts_a_minute is not None:
+        limits = (starts_a_minute, open_runs, running_runs, model_tokens_a_minute)
+        if url or scopes or agents or tenant or any(each is not None for each in limits):
             raise typer.BadParameter(
                 "the first key is for this folder's store, and may do everything", param_hint="--first"
             )
@@ -76,7 +95,15 @@ def create(
             raise typer.BadParameter("say what it may do, as with --scope operator", param_hint="--scope")
         with connect(url, folder) as client:
             issued = client.create_key(
-                name, scopes, agents=agents or (), days=days, tenant=tenant, starts_a_minute=starts_a_minute
+                name,
+                scopes,
+                agents=agents or (),
+                days=days,
+                tenant=tenant,
+                starts_a_minute=starts_a_minute,
+                open_runs=open_runs,
+                running_runs=running_runs,
+                model_tokens_a_minute=model_tokens_a_minute,
             )
     _print(issued, as_json=as_json)
 
@@ -122,14 +149,42 @@ def list_keys(
             each["name"],
             ", ".join(each["scopes"]),
             ", ".join(each["agents"]) or "all",
+            "\n".join(f"{name}={limit:,}" for name, limit in _quotas(each).items()) or "-",
             when(each["last_used_at"]) or "never",
             f"revoked {when(each['revoked_at'])}" if each["revoked_at"] else when(each["expires_at"]),
         )
         for each in found
     ]
     table(
-        ("KEY", "NAME", "SCOPES", "AGENTS", "LAST USED", "EXPIRES"), rows, empty="there are no keys: nobody needs one"
+        ("KEY", "NAME", "SCOPES", "AGENTS", "QUOTAS", "LAST USED", "EXPIRES"),
+        rows,
+        empty="there are no keys: nobody needs one",
     )
+
+
+def show(
+    key_id: KeyArgument,
+    *,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a key without its secret, and what it uses of its quotas at the moment."""
+    with connect(url, folder) as client:
+        found = client.key(_id_of(key_id))
+    if as_json:
+        print_json(found)
+        return
+    standing = f"revoked {when(found['revoked_at'])}" if found["revoked_at"] else f"expires {when(found['expires_at'])}"
+    typer.echo(f"{found['key_id']} ({found['name']}) of tenant {found['tenant']} · {standing}")
+    use = cast("dict[str, int | None]", found["use"])
+    rows = [(name.replace("_", " "), f"{use[name] or 0:,}", f"{limit:,}") for name, limit in _quotas(found).items()]
+    table(("QUOTA", "USED", "OF"), rows, empty="it has no quotas of its own: it may what its tenant may")
+
+
+def _quotas(key: wire.AccessKey) -> dict[str, int]:
+    limits = cast("dict[str, int | None]", key)
+    return {name: limit for name in KEY_QUOTAS if (limit := limits[name]) is not None}
 
 
 def rotate(

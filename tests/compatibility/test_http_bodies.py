@@ -346,6 +346,7 @@ SAMPLES: dict[str, Callable[[], Any]] = {
     "issued key": lambda: bodies.issued_key_body(IssuedKey(KEY, "owl_…")),
     "quotas": lambda: bodies.quotas_body(Quotas(open_runs=500)),
     "quota_use": lambda: bodies.quota_use_body(QuotaUse(open_runs=17)),
+    "use of a key": lambda: bodies.key_quota_use_body(QuotaUse(running_runs=2)),
     "retention": lambda: bodies.retention_body(Retention(artifact_days=30, memory_days=0)),
     "tenant": lambda: bodies.tenant_body(Tenant(TenantId("acme"), "Acme", AT, "system:local", weight=3)),
     "tenant with networks": lambda: bodies.tenant_body(

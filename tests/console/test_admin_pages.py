@@ -217,11 +217,14 @@ async def test_callbacks_are_shown_with_their_problem_and_sent_again(browser, ru
 async def test_a_key_is_told_once_in_the_answer_to_its_form_and_is_in_no_address(browser, runtime):
     await browser.sign_in(await issued(runtime, "admin"))
     fields = {"name": "ci", "scopes": ["viewer", "runs:write"], "agents": "agent:trader:*", "days": "7"}
-    made = await browser.fill("/console/keys", "/console/keys", **fields, starts_a_minute="60")
+    made = await browser.fill("/console/keys", "/console/keys", **fields, starts_a_minute="60", running_runs="1500")
 
     text = re.search(r'id="issued-key">(owl_\w+)<', made.text)[1]
     key = await runtime.keys.key(DEFAULT_TENANT, KeyId(text.split("_")[1]))
     assert (key.name, key.patterns, key.starts_a_minute) == ("ci", ("agent:trader:*",), 60)
+    assert (key.running_runs, key.open_runs) == (1500, None)
+    page = (await browser.get("/console/keys")).text
+    assert ("60 runs a minute" in page, "1,500 running at once" in page) == (True, True)
     assert "runs:write" in key.scopes
     assert (key.expires_at - key.created_at).days == 7
     assert made.status_code == 200

@@ -48,6 +48,7 @@ from tests.contracts.store_budget_contract import BudgetContract
 from tests.contracts.store_commands import AGENT, NOW, OTHER, activation, claimed, ending, entries, one, submission
 from tests.contracts.store_family_contract import FamilyContract, TaskContract
 from tests.contracts.store_follower_contract import AgentPagesContract, FollowingContract
+from tests.contracts.store_key_quota_contract import KeyQuotaContract
 from tests.contracts.store_lease_contract import LeaseContract
 from tests.contracts.store_ledger_contract import LedgerContract
 from tests.contracts.store_memory_contract import MemoryContract
@@ -487,6 +488,7 @@ class StoreContract(
     SubmissionContract,
     AdmissionContract,
     ActivationContract,
+    KeyQuotaContract,
     QuotaContract,
     UsageContract,
     ScheduleContract,

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from owlclaw_ray.domain.agent import ModelChoice
 from owlclaw_ray.domain.budget import Budget, BudgetScope, BudgetUnit
 from owlclaw_ray.domain.model import Message, MessageRole, ModelRequest
-from owlclaw_ray.domain.quota import NO_QUOTAS, Quotas
+from owlclaw_ray.domain.quota import NO_QUOTAS, KeyQuota, Quotas
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.errors import BudgetExhaustedError
-from owlclaw_ray.ids import RequestId, RunId
+from owlclaw_ray.ids import KeyId, RequestId, RunId
 from owlclaw_ray.policy.budgets import RunBudgets
 from owlclaw_ray.testing.clock import ManualClock
 from tests.policy.world import RUN, BudgetAccount
@@ -29,14 +29,14 @@ class Calls:
         self.clock, self.account = ManualClock(), BudgetAccount()
         self.waited, self.begun, self.lasts = [], [], 0.0
 
-    async def call(self, run, tokens, leaving=None):
-        """Make a call that uses so many tokens, and return when it was made, in seconds; None if it was not made."""
+    async def call(self, run, tokens, leaving=None, keys=()):
+        """Make a call that uses so many tokens, of a run of these keys, and return when it was made, in seconds; None if it was not."""
 
         async def quotas(tenant):
             assert tenant == RUN.agent.tenant
             return self.quotas
 
-        of_run = replace(RUN, run_id=RunId(run))
+        of_run = replace(RUN, run_id=RunId(run), key_quotas=keys)
         budgets = RunBudgets(self.budgets, of_run, [], self.account, self.clock, quotas=quotas)
         messages = (Message(MessageRole.USER, "x" * 40),)
         request = ModelRequest(
@@ -67,6 +67,32 @@ async def test_a_call_that_finds_fewer_tokens_of_the_minute_left_than_it_may_use
     await calls.clock.advance(1)
 
     assert (first, second, await third) == (10, 10, 60)
+
+
+async def test_a_call_of_a_key_waits_for_the_tokens_of_the_key_and_those_of_others_go_on():
+    calls = Calls(Quotas(model_tokens_a_minute=20_000))
+    narrow, wide = KeyQuota(KeyId("key1"), model_tokens_a_minute=6_000), KeyQuota(KeyId("key2"), open_runs=1)
+
+    await calls.call("run_1", 2_000, keys=(narrow,))
+    second = asyncio.create_task(calls.call("run_2", 2_000, keys=(wide, narrow)))
+    await calls.clock.advance(1)
+    other = await calls.call("run_3", 2_000, keys=(wide,))
+    await calls.clock.advance(59)
+
+    assert (other, await second) == (1, 60)
+
+
+async def test_the_tokens_of_a_key_count_in_those_of_its_tenant():
+    calls = Calls(Quotas(model_tokens_a_minute=6_000))
+    key = KeyQuota(KeyId("key1"), model_tokens_a_minute=90_000)
+
+    await calls.call("run_1", 2_000, keys=(key,))
+    second = asyncio.create_task(calls.call("run_2", 2_000))
+    await calls.clock.advance(59)
+    waiting = not second.done()
+    await calls.clock.advance(1)
+
+    assert (waiting, await second) == (True, 60)
 
 
 async def test_calls_at_once_never_use_more_of_a_minute_than_there_is():

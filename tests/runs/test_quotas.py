@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray.access.tenants import TenantChange
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import MemoryHomeKind
 from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.domain.principal import LOCAL
-from owlclaw_ray.domain.quota import KeyQuota, Quotas
+from owlclaw_ray.domain.quota import KeyQuota, Quotas, QuotaUse
 from owlclaw_ray.domain.run import RunStatus, Usage
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, ScheduleRequest
 from owlclaw_ray.domain.tenant import Tenant
@@ -20,12 +21,13 @@ from owlclaw_ray.errors import InvalidAccessError, QuotaReachedError
 from owlclaw_ray.ids import KeyId, ScheduleId, TenantId
 from owlclaw_ray.policy.budgets import RunBudgets
 from owlclaw_ray.runtime.api import TriggerRequest
-from owlclaw_ray.store.commands import CreateSchedule, PutTenant, SubmitRun
+from owlclaw_ray.store.commands import CreateSchedule, PutKey, PutTenant, SubmitRun
 from owlclaw_ray.store.queries import TenantById
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.tools.agents.options import AgentOptions
 from owlclaw_ray.tools.host import HostTools
+from tests.contracts.store_access_contract import KEY
 from tests.runs.test_runs import api
 from tests.worlds import Model, asks, says
 
@@ -264,6 +266,23 @@ async def test_an_agent_that_waits_for_one_that_it_started_does_not_keep_the_onl
         outcome = await runtime.outcome(await runtime.submit(WATCH, api()))
 
     assert (outcome.status, plan) == (RunStatus.COMPLETED, [])
+
+
+async def test_what_an_agent_starts_counts_for_the_key_that_asked_for_its_run(running, agents):
+    assigned = '{"agent_definition_id": "helper", "assignment": "look"}'
+    plan = [asks(("agent__create_sub_agent", assigned)), says("seen"), says("done")]
+    limits = {"starts_a_minute": 9, "open_runs": 2, "running_runs": 1, "model_tokens_a_minute": 10**6}
+    key = replace(KEY, tenant=ACME, **limits)
+    trigger = replace(api(), submitters=(f"key:{key.key_id}",))
+
+    async with running(Quotas(), Model(lambda _: plan.pop(0))) as runtime:
+        agents.define("helper", model="test")
+        await runtime.store.apply([PutKey(key, None, ())])
+        outcome = await runtime.outcome(await runtime.submit(WATCH, trigger, Admission(quota=key.quota)))
+        use = await runtime.keys.use(key)
+
+    assert (outcome.status, plan) == (RunStatus.COMPLETED, [])
+    assert use == QuotaUse(starts_a_minute=2, open_runs=0, running_runs=0, model_tokens_a_minute=3 * 15)
 
 
 async def test_an_agent_that_may_remember_no_more_is_told_and_goes_on(running):

@@ -619,7 +619,8 @@ async def test_operators_give_tenants_quotas_take_them_away_and_see_what_is_used
 
 async def test_a_key_with_a_quota_starts_runs_under_it_and_changes_no_keys_but_itself(http, runtime):
     admin = bearer(await issued(runtime, "admin"))
-    body = {"name": "ci", "scopes": ["admin"], "starts_a_minute": 7}
+    limits = {"starts_a_minute": 7, "open_runs": 6, "running_runs": 5, "model_tokens_a_minute": 4_000}
+    body = {"name": "ci", "scopes": ["admin"], **limits}
     key = (await http.post("/v1/keys", json=body, headers=admin)).json()
     theirs = bearer(key["key"])
     sub = {"name": "sub", "scopes": ["operator"]}
@@ -641,11 +642,14 @@ async def test_a_key_with_a_quota_starts_runs_under_it_and_changes_no_keys_but_i
     again = await http.post("/v1/agents/assistant/triggers", json={"focus": "17"}, headers=theirs | once)
     assert (again.status_code, again.json()["run_id"]) == (202, first.json()["run_id"])
 
-    quota = KeyQuota(key["about"]["key_id"], 7)
+    quota = KeyQuota(key["about"]["key_id"], **limits)
     assert [each.quota for each in runtime.admissions] == [quota, quota, None, None]
     assert [each.status_code for each in refused] == [403] * 4
-    assert "starts_a_minute" in refused[0].text
-    assert rotated.json()["about"]["starts_a_minute"] == 7
+    assert all(name in refused[0].text for name in limits)
+    assert limits.items() <= rotated.json()["about"].items()
+    shown = (await http.get(f"/v1/keys/{key['about']['key_id']}", headers=admin)).json()
+    assert (limits.items() <= shown.items(), shown["use"]) == (True, dict.fromkeys(limits, 0))
+    assert (await http.post("/v1/keys", json=sub | {"open_runs": -1}, headers=admin)).status_code == 422
 
 
 async def test_a_page_of_agents_leads_on_by_those_that_a_key_is_for_alone(http, runtime):

@@ -66,7 +66,7 @@ class SubmitRun(Struct, frozen=True):
     quota: KeyQuota | None = None
     """Of the key that triggers, if it has one."""
     counting_keys: tuple[KeyId, ...] = ()
-    """Keys for which the run counts, too, if they have quotas: those that asked for its schedule."""
+    """Keys for which the run counts, too, if they have quotas: those that asked for its schedule, or for the runs above it."""
 
 
 class ActivateAgent(Struct, frozen=True):
@@ -92,7 +92,8 @@ class ClaimRun(Struct, frozen=True):
     approvals). Claiming again with the same epoch, while that epoch's run is not finished, returns that run and adds no
     entry. A run that waits blocks its agent's queue. Outcome: RunClaimed, NothingQueued or StaleEpoch.
 
-    NothingQueued too while as many runs of the tenant are executed as its quota `running_runs` allows, and this would be another one.
+    NothingQueued too while as many runs of the tenant, or of a key that the run counts for, are executed as the quota `running_runs`
+    allows, and this would be another one.
     """
 
     agent: AgentRef
@@ -129,8 +130,8 @@ class FinishRun(Struct, frozen=True):
     """Append the last facts, set the result, save the agent's state, give back what the run reserved of budgets, all in one;
     then claim the next run if asked. What is to be told of the run's end is to be sent from then on.
 
-    Where as many runs of the tenant were executed as its quota `running_runs` allows, none is claimed: RunFinished.admitted says whose
-    turn it is.
+    Where as many runs of the tenant were executed as its quota `running_runs` allows, or of a key that both runs count for, none is
+    claimed: RunFinished.admitted says whose turn it is.
 
     Outcome: RunFinished or StaleEpoch.
     """
@@ -312,7 +313,7 @@ class RunFinished(Struct, frozen=True):
 
     next: RunClaimed | None = None
     admitted: tuple[AgentRef, ...] = ()
-    """Agents of the tenant that waited for its quota `running_runs`, and whose turn it is now: they should be woken."""
+    """Agents of the tenant that waited for the quota `running_runs` of it or of a key, and whose turn it is now: they should be woken."""
 
 
 class RunWaiting(Struct, frozen=True):

@@ -153,7 +153,7 @@ class Applier:
         late = [answer for answer in answers if isinstance(answer, _LATE)]
         texts = self._read_texts(connection, late) if late else BatchTexts()
         outcomes = [answer.complete(texts) if isinstance(answer, _LATE) else answer for answer in answers]
-        if store.freed:
+        if store.freed or store.freed_keys:
             _tell_admitted(outcomes, commands, admitted(connection, store))
         return outcomes
 

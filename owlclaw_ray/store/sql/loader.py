@@ -16,11 +16,19 @@ from functools import partial
 from typing import Any
 
 from msgspec import convert
-from sqlalchemy import Connection, Integer, Label, Select, bindparam, func, literal_column, null, select
+from sqlalchemy import Connection, Integer, Label, Select, bindparam, func, literal_column, null, or_, select
 
 from owlclaw_ray.domain.agent import AgentState
 from owlclaw_ray.domain.journal import EntryKind
-from owlclaw_ray.domain.quota import KeyQuota, Quotas, held_account, key_starts_account, starts_account
+from owlclaw_ray.domain.quota import (
+    KEY_QUOTAS,
+    KeyQuota,
+    Quotas,
+    held_account,
+    key_held_account,
+    key_starts_account,
+    starts_account,
+)
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.tenant import TenantStatus
 from owlclaw_ray.ids import DEFAULT_TENANT, KeyId, TenantId
@@ -111,6 +119,7 @@ _RUN_COLUMNS = (
     runs.c.interrupted_by,
     runs.c.reserves,
     runs.c.awaits,
+    runs.c.counts_for,
 )
 _NOTHING_LEFT: Label[int] = literal_column("0", Integer).label("payload_left")
 _AGENT_COLUMNS = [column.name for column in agents.c]
@@ -247,15 +256,14 @@ class Loader:
         store.tenants = {each.tenant: each for each in map(TENANTS.fact, rows(self._tenants, needs.tenants))}
         store.access_keys = {each.key_id: each for each in map(KEYS.fact, rows(self._access_keys, needs.access_keys))}
         self._load_terms(connection, counted, store)
-        store.key_quotas = {
-            key_id: KeyQuota(key_id, starts) for key_id, starts in rows(self._key_quotas, needs.counting_keys)
-        }
+        store.key_quotas = dict(needs.key_quotas)
         self._lock_agents(connection, needs, store, concerned)
         if needs.claims_agents:
             self._read_claimant(connection, needs, store)
         self._load_schedules(connection, needs, store)
         self._take_runs(store, rows(self._runs, needs.runs))
         self._load_queues(connection, needs, store)
+        self._load_key_quotas(connection, needs, store)
         waiting = [run.run_id for run in store.runs.values() if run.status is RunStatus.WAITING]
         for row in (*rows(self._approvals, needs.approvals), *rows(self._pending, waiting)):
             store.approvals[row.approval_id] = approval_of(row)
@@ -398,12 +406,26 @@ class Loader:
                 store.suspended.add(tenant)
             store.quotas[tenant] = convert(load(written), Quotas)
 
+    def _load_key_quotas(self, connection: Connection, needs: RowNeeds, store: WorkingSet) -> None:
+        """Load the quotas of the keys for which runs count that begin or end. No lock: they stay as the key was made with."""
+        asked = set(needs.counting_keys)
+        if needs.takes or needs.finished or needs.waits:
+            asked.update(key_id for run in store.runs.values() for key_id in run.keys)
+        for row in self._rows(connection, self._key_quotas, asked - store.key_quotas.keys()):
+            store.key_quotas[row.key_id] = KeyQuota(*row)
+
     def _need_accounts(self, needs: RowNeeds, store: WorkingSet) -> None:
         """Note the accounts of quotas that the batch may change, or that refuse something."""
         in_use = accounts_in_use(needs, store)
-        for key_id in store.key_quotas:
-            for minute in needs.counting_keys[key_id]:
-                needs.accounts[key_starts_account(KeyId(key_id), minute)] = optional_micros(minute.ends_at)
+        submitting = {agent_of(key).tenant for key in needs.counts} if needs.submissions else set()
+        for key_id, quota in store.key_quotas.items():
+            if quota.starts_a_minute is not None:
+                for minute in needs.counting_keys.get(key_id, ()):
+                    needs.accounts[key_starts_account(KeyId(key_id), minute)] = optional_micros(minute.ends_at)
+            concerned = submitting if key_id in needs.counting_keys else set()
+            concerned = concerned | {run.tenant for run in store.runs.values() if key_id in run.keys}
+            for name in in_use.of(quota):
+                needs.accounts |= dict.fromkeys(key_held_account(name, KeyId(key_id), each) for each in concerned)
         for tenant, quotas in store.quotas.items():
             needs.accounts |= dict.fromkeys(held_account(name, TenantId(tenant)) for name in in_use.of(quotas))
             if quotas.starts_a_minute is not None:
@@ -457,10 +479,11 @@ def _terms(dialect: Dialect) -> Select[str, str, str]:
     return found.where(dialect.among(tenants.c.tenant, "ids"), unusual)
 
 
-def _key_quotas(dialect: Dialect) -> Select[str, int | None]:
+def _key_quotas(dialect: Dialect) -> Select[Any]:
     """Return what reads the quotas of those keys that have one."""
-    found = select(access_keys.c.key_id, access_keys.c.starts_a_minute)
-    return found.where(dialect.among(access_keys.c.key_id, "ids"), access_keys.c.starts_a_minute.is_not(None))
+    quotas = [access_keys.c[name] for name in KEY_QUOTAS]
+    found = select(access_keys.c.key_id, *quotas)
+    return found.where(dialect.among(access_keys.c.key_id, "ids"), or_(*(each.is_not(None) for each in quotas)))
 
 
 def _new_agent(key: str, at: int) -> dict[str, Any]:

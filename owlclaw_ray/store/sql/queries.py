@@ -8,14 +8,27 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, Connection, Select, Table, and_, case, exists, func, null, select, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    Subquery,
+    Table,
+    and_,
+    case,
+    exists,
+    func,
+    null,
+    select,
+    tuple_,
+)
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import Approval, ApprovalStatus
 from owlclaw_ray.domain.callback import Callback
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord
-from owlclaw_ray.domain.quota import RUNNING_RUNS
+from owlclaw_ray.domain.quota import RUNNING_RUNS, RUNNING_RUNS_OF_KEY
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, ScheduleStatus, Tick
 from owlclaw_ray.domain.task import Task
@@ -105,7 +118,7 @@ from owlclaw_ray.store.sql.codec import (
 from owlclaw_ray.store.sql.dialects import DIALECTS, Dialect, dialect_of
 from owlclaw_ray.store.sql.ledger_guard import missing_guards
 from owlclaw_ray.store.sql.queue_order import priority_of
-from owlclaw_ray.store.sql.quotas import free_places
+from owlclaw_ray.store.sql.quotas import free_places, free_places_of, free_places_of_keys
 from owlclaw_ray.store.sql.row_codecs import (
     APPROVALS,
     BRIEF_DELIVERY_COLUMNS,
@@ -123,6 +136,7 @@ from owlclaw_ray.store.sql.row_codecs import (
 )
 from owlclaw_ray.store.sql.schema import (
     QUEUED,
+    RUNNING,
     WAITING,
     active_run,
     active_schedule,
@@ -136,6 +150,7 @@ from owlclaw_ray.store.sql.schema import (
     cluster_nodes,
     executed_run,
     journal,
+    key_run,
     ledger,
     ledger_heads,
     open_schedule,
@@ -210,9 +225,16 @@ def _read_run(connection: Connection, query: RunById) -> Run | None:
 def _with_waits(connection: Connection, tenant: TenantId, rows: Sequence[Any]) -> list[Run]:
     """Return the runs of a tenant, and of those that wait for a place among its running ones that they do."""
     found, waiting = [run_of_row(row) for row in rows], {row.run_id for row in rows if _is_to_begin(row)}
-    if not waiting or tenant == DEFAULT_TENANT or free_places(connection, tenant).get(tenant, 1):
+    if not waiting:
         return found
-    return [replace(run, waits_for=RUNNING_RUNS) if run.run_id in waiting else run for run in found]
+    if tenant != DEFAULT_TENANT and not free_places(connection, tenant).get(tenant, 1):
+        return [replace(run, waits_for=RUNNING_RUNS) if run.run_id in waiting else run for run in found]
+    counting = {row.run_id: row.counts_for for row in rows if row.counts_for is not None and row.run_id in waiting}
+    if not counting:
+        return found
+    of_keys = free_places_of_keys(connection, tenant)
+    full = {run_id for run_id, counts_for in counting.items() if free_places_of(counts_for, of_keys) == 0}
+    return [replace(run, waits_for=RUNNING_RUNS_OF_KEY) if run.run_id in full else run for run in found]
 
 
 def _is_to_begin(row: Any) -> bool:
@@ -378,39 +400,62 @@ def _read_agents_by_ids(connection: Connection, query: AgentsByIds) -> Sequence[
 _suspended = select(tenants.c.tenant).where(tenants.c.status != TenantStatus.ACTIVE.value)
 
 
+_first = runs.alias("first")
+_first_counts_for = (
+    select(_first.c.counts_for)
+    .where(_first.c.agent == runs.c.agent, _first.c.status.in_([QUEUED, RUNNING, WAITING]))
+    .order_by(case((_first.c.status == QUEUED, 1), else_=0), _first.c.rank, _first.c.seq)
+    .limit(1)
+    .correlate(runs)
+    .scalar_subquery()
+)
+"""The keys for which the run counts that an agent is to execute."""
+
+
 @reads(AgentsWithWork)
 def _read_agents_with_work(connection: Connection, query: AgentsWithWork) -> Sequence[AgentRef]:
     waits = func.max(case((runs.c.status == WAITING, 1), else_=0))
     since, tenant = func.min(runs.c.seq), func.min(runs.c.tenant)
-    turn = func.row_number().over(partition_by=tenant, order_by=since)
-    found = (
-        select(runs.c.agent)
-        .where(active_run)
+    of_keys, free = _free_places_by_keys(connection), free_places(connection)
+    leaving = connection.execute(select(cluster_lease.c.leaving)).scalar_one_or_none()
+    working = (
+        select(
+            runs.c.agent,
+            since.label("since"),
+            tenant.label("tenant"),
+            func.max(case((executed_run, 1), else_=0)).label("executed"),
+            (_first_counts_for if of_keys else null()).label("counts_for"),
+        )
+        .where(active_run, *((~_held_by(leaving),) if leaving else ()))
         .group_by(runs.c.agent)  # by its index of active runs, which the tenant has no part in
         .having(waits == 0, tenant.not_in(_suspended))
-        .order_by(turn, since)
+        .subquery("working")
     )
-    leaving = connection.execute(select(cluster_lease.c.leaving)).scalar_one_or_none()
-    if leaving:
-        found = found.where(~_held_by(leaving))
-    free = free_places(connection)
+    if of_keys:
+        working = _first_of(working, of_keys, "counts_for")
     if free:
-        executed = func.max(case((executed_run, 1), else_=0))
-        place = func.row_number().over(partition_by=(tenant, executed), order_by=since)
-        each = (
-            found.add_columns(
-                turn.label("turn"),
-                since.label("since"),
-                tenant.label("tenant"),
-                executed.label("executed"),
-                place.label("place"),
-            )
-            .order_by(None)
-            .subquery("each")
-        )
-        may_begin = (each.c.executed == 1) | (each.c.place <= case(free, value=each.c.tenant, else_=each.c.place))
-        found = select(each.c.agent).where(may_begin).order_by(each.c.turn, each.c.since)
-    return [agent_of(key) for key in connection.execute(found.limit(query.limit).offset(query.skip)).scalars()]
+        working = _first_of(working, free, "tenant")
+    turn = func.row_number().over(partition_by=working.c.tenant, order_by=working.c.since)
+    found = select(working.c.agent).order_by(turn, working.c.since).limit(query.limit).offset(query.skip)
+    return [agent_of(key) for key in connection.execute(found).scalars()]
+
+
+def _first_of(working: Subquery, free: Mapping[Any, int], group: str) -> Subquery:
+    """Return the agents that may begin: all that execute a run, and of each group as many of the others as it has places."""
+    place = func.row_number().over(partition_by=(working.c[group], working.c.executed), order_by=working.c.since)
+    each = select(*working.c, place.label("place")).subquery()
+    may_begin = (each.c.executed == 1) | (each.c.place <= case(free, value=each.c[group], else_=each.c.place))
+    return select(*(column for column in each.c if column.key != "place")).where(may_begin).subquery()
+
+
+def _free_places_by_keys(connection: Connection) -> dict[str, int]:
+    """Return how many more runs may be executed that count for the same keys, by these as runs name them."""
+    of_keys = free_places_of_keys(connection)
+    if not of_keys:
+        return {}
+    counting = connection.execute(select(runs.c.counts_for).where(key_run).distinct()).scalars()
+    found = {each: free_places_of(each, of_keys) for each in counting if each is not None}
+    return {each: free for each, free in found.items() if free is not None}
 
 
 def _held_by(cluster: str) -> ColumnElement[bool]:

@@ -27,12 +27,14 @@ from owlclaw_ray.domain.quota import (
     OPEN_RUNS,
     RUNNING_RUNS,
     SCHEDULES,
+    KeyQuota,
     Quotas,
     held_account,
+    key_held_account,
 )
 from owlclaw_ray.domain.schedule import Schedule, ScheduleKind
 from owlclaw_ray.domain.tenant import Tenant
-from owlclaw_ray.ids import TenantId
+from owlclaw_ray.ids import KeyId, TenantId
 from owlclaw_ray.store.commands import QuotaReached
 from owlclaw_ray.store.sql.codec import agent_of, load, tenant_range
 from owlclaw_ray.store.sql.dialects import Dialect
@@ -41,11 +43,13 @@ from owlclaw_ray.store.sql.schema import (
     QUEUED,
     RUNNING,
     WAITING,
+    access_keys,
     active_run,
     agents,
     artifacts,
     budgets,
     executed_run,
+    key_run,
     memories,
     memory_parts,
     open_schedule,
@@ -53,7 +57,7 @@ from owlclaw_ray.store.sql.schema import (
     schedules,
     tenants,
 )
-from owlclaw_ray.store.sql.working_set import EPOCH_AFTER_WAIT, MemoryRow, RunRow, WorkingSet
+from owlclaw_ray.store.sql.working_set import EPOCH_AFTER_WAIT, MemoryRow, RunRow, WorkingSet, keys_of
 
 _HEADING = re.compile(rb"^## ", re.MULTILINE)
 """Begins an entry of a memory document."""
@@ -75,19 +79,21 @@ _NUMBERS: dict[str, Select[int]] = {
 }
 
 
+_LOOKED_AT = 1_000
+"""Runs that are looked at to find whose turn it is, where keys are in the way of some."""
 _before = runs.alias("before")
 _resuming = (
-    select(runs.c.agent)
+    select(runs.c.agent, runs.c.counts_for)
     .where(
         runs.c.tenant == bindparam("tenant"),
         runs.c.status == RUNNING,
         runs.c.claimed_epoch == literal_column(str(EPOCH_AFTER_WAIT)),
     )
     .order_by(runs.c.seq)
-    .limit(bindparam("free"))
+    .limit(bindparam("most"))
 )
 _first_queued = (
-    select(runs.c.agent)
+    select(runs.c.agent, runs.c.counts_for)
     .where(
         runs.c.tenant == bindparam("tenant"),
         runs.c.status == QUEUED,
@@ -98,7 +104,10 @@ _first_queued = (
         ),
     )
     .order_by(runs.c.seq)
-    .limit(bindparam("free"))
+    .limit(bindparam("most"))
+)
+_key_limits = select(access_keys.c.key_id, access_keys.c.tenant, access_keys.c.running_runs).where(
+    access_keys.c.running_runs.is_not(None)
 )
 
 
@@ -112,8 +121,8 @@ class AccountsInUse(Struct, frozen=True):
     memories: bool
     artifacts: bool
 
-    def of(self, quotas: Quotas) -> list[str]:
-        """Return the quotas of HELD that a tenant has and the batch may change the accounts of."""
+    def of(self, quotas: Quotas | KeyQuota) -> list[str]:
+        """Return the quotas of HELD that a tenant, or a key, has and the batch may change the accounts of."""
         changed = {OPEN_RUNS: self.ends, RUNNING_RUNS: self.executions, AGENTS: self.agents, SCHEDULES: self.schedules}
         changed |= {MEMORIES: self.memories, MEMORY_BYTES: self.memories, ARTIFACT_BYTES: self.artifacts}
         return [name for name in quotas.given if changed.get(name)]
@@ -145,6 +154,28 @@ def count(store: WorkingSet, tenant: TenantId, quota: str, more: int) -> None:
         store.charge({held_account(quota, tenant): more})
 
 
+def key_reached(store: WorkingSet, tenant: TenantId, quota: KeyQuota, name: str) -> QuotaReached | None:
+    """Return the quota of HELD if one more would exceed what the key may have."""
+    limit = quota.given.get(name)
+    if limit is not None and store.accounts[key_held_account(name, quota.key_id, tenant)].used >= limit:
+        return QuotaReached(name, limit, of_key=True)
+    return None
+
+
+def count_for_keys(store: WorkingSet, run: RunRow, name: str, more: int) -> list[KeyId]:
+    """Note that there is so much more of the keys that the run counts for, and that have the quota; return these."""
+    counting = [each for each in run.keys if each in store.key_quotas and name in store.key_quotas[each].given]
+    for key_id in counting:
+        store.charge({key_held_account(name, key_id, run.tenant): more})
+    return counting
+
+
+def full_keys(store: WorkingSet, run: RunRow) -> set[KeyId]:
+    """Return the keys that the run counts for, and of which no run more may be executed."""
+    known = [store.key_quotas[key_id] for key_id in run.keys if key_id in store.key_quotas]
+    return {each.key_id for each in known if key_reached(store, run.tenant, each, RUNNING_RUNS) is not None}
+
+
 def no_room_for(store: WorkingSet, agent: str) -> QuotaReached | None:
     """Return the quota if an agent is new, and one more than its tenant may have."""
     return reached(store, agent_of(agent).tenant, AGENTS) if agent in store.new_agents else None
@@ -162,35 +193,75 @@ def begin(store: WorkingSet, run: RunRow) -> bool:
     tenant = agent_of(run.agent).tenant
     if run.is_executed:
         return True
-    if reached(store, tenant, RUNNING_RUNS) is not None:
+    if reached(store, tenant, RUNNING_RUNS) is not None or full_keys(store, run):
         return False
     count(store, tenant, RUNNING_RUNS, 1)
+    count_for_keys(store, run, RUNNING_RUNS, 1)
     return True
 
 
 def stop(store: WorkingSet, run: RunRow) -> None:
     """Take the place from a run that ends, or is to wait."""
-    tenant = agent_of(run.agent).tenant
-    if run.is_executed and RUNNING_RUNS in store.quotas.get(tenant, NO_QUOTAS).given:
+    if not run.is_executed:
+        return
+    tenant = run.tenant
+    if RUNNING_RUNS in store.quotas.get(tenant, NO_QUOTAS).given:
         count(store, tenant, RUNNING_RUNS, -1)
         store.freed.add(tenant)
+    store.freed_keys.update((tenant, key_id) for key_id in count_for_keys(store, run, RUNNING_RUNS, -1))
 
 
 def admitted(connection: Connection, store: WorkingSet) -> dict[TenantId, tuple[AgentRef, ...]]:
-    """Return, of each tenant of which places have become free, the agents whose turn it is: those whose runs go on after waiting, then
-    those whose first run was queued earliest. All changes of the batch are written.
+    """Return, of each tenant of which places have become free, or of a key of it, the agents whose turn it is: those whose runs go on
+    after waiting, then those whose first run was queued earliest. All changes of the batch are written.
     """
     found = {}
-    for tenant in store.freed - store.suspended:
-        limit = store.quotas[tenant].given[RUNNING_RUNS]
-        free = limit - store.accounts[held_account(RUNNING_RUNS, tenant)].used
-        if free > 0:
-            asked = {"tenant": tenant, "free": free}
-            waiting = [
-                each for turn in (_resuming, _first_queued) for each in connection.execute(turn, asked).scalars()
-            ]
-            found[tenant] = tuple(map(agent_of, waiting[:free]))
+    for tenant in {*store.freed, *(each for each, _ in store.freed_keys)} - store.suspended:
+        limit = store.quotas.get(tenant, NO_QUOTAS).running_runs
+        free = None if limit is None else limit - store.accounts[held_account(RUNNING_RUNS, tenant)].used
+        if free is None or free > 0:
+            found[tenant] = _whose_turn(connection, store, tenant, free)
     return found
+
+
+def _whose_turn(connection: Connection, store: WorkingSet, tenant: TenantId, free: int | None) -> tuple[AgentRef, ...]:
+    """Return the agents of a tenant that may begin in its `free` places; None: of those keys alone of which places have become free."""
+    of_keys = free_places_of_keys(connection, tenant)
+    freed = {key_id for each, key_id in store.freed_keys if each == tenant}
+    asked = {"tenant": tenant, "most": _LOOKED_AT if of_keys else free}
+    turns: list[AgentRef] = []
+    for statement in (_resuming, _first_queued):
+        where = statement.where(key_run) if free is None else statement
+        for agent, counts_for in connection.execute(where, asked):
+            keys = [key_id for key_id in keys_of(counts_for) if key_id in of_keys]
+            if (free is None and freed.isdisjoint(keys)) or any(of_keys[key_id] <= 0 for key_id in keys):
+                continue
+            turns.append(agent_of(agent))
+            for key_id in keys:
+                of_keys[key_id] -= 1
+            if free is not None and len(turns) == free:
+                return tuple(turns)
+    return tuple(turns)
+
+
+def free_places_of_keys(connection: Connection, of: TenantId | None = None) -> dict[KeyId, int]:
+    """Return of each key, or each of that tenant, that has a quota of running runs how many more of its runs may be executed."""
+    quoted = _key_limits if of is None else _key_limits.where(access_keys.c.tenant == of)
+    limits, accounts = {}, {}
+    for key_id, tenant, limit in connection.execute(quoted):
+        limits[KeyId(key_id)] = limit
+        accounts[key_held_account(RUNNING_RUNS, KeyId(key_id), TenantId(tenant))] = KeyId(key_id)
+    if accounts:
+        for account, used in connection.execute(
+            select(budgets.c.account, budgets.c.used).where(budgets.c.account.in_(accounts))
+        ):
+            limits[accounts[account]] -= used
+    return limits
+
+
+def free_places_of(counts_for: str, of_keys: Mapping[KeyId, int]) -> int | None:
+    """Return how many more of the runs that count for these keys may be executed; None: any number."""
+    return min((max(0, of_keys[each]) for each in keys_of(counts_for) if each in of_keys), default=None)
 
 
 def free_places(connection: Connection, of: TenantId | None = None) -> dict[TenantId, int]:

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import BudgetWindow
 from owlclaw_ray.domain.ledger import LedgerRecord
+from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.store.sql.codec import agent_key, to_micros
 
@@ -42,7 +43,9 @@ class RowNeeds(Struct):
     starts: dict[str, set[BudgetWindow]] = field(default_factory=dict)
     """Tenants of which runs are submitted, and the minutes in which."""
     counting_keys: dict[str, set[BudgetWindow]] = field(default_factory=dict)
-    """Keys for which runs count that they did not trigger themselves, and the minutes in which."""
+    """Keys for which runs that are submitted count, and the minutes in which."""
+    key_quotas: dict[str, KeyQuota] = field(default_factory=dict)
+    """Of those of them whose quotas commands bring along."""
     counts: set[str] = field(default_factory=set)
     """Agents of whose tenants something begins, is made or ends that quotas may count."""
     claims_agents: bool = False

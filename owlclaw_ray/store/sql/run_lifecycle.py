@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.lineage import Lineage
-from owlclaw_ray.domain.quota import OPEN_RUNS, RUNNING_RUNS
+from owlclaw_ray.domain.quota import OPEN_RUNS, RUNNING_RUNS, KeyQuota
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.webhook import MAX_FAILURES
 from owlclaw_ray.ids import RunId
@@ -37,7 +37,7 @@ from owlclaw_ray.store.sql.answers import ActivateAnswer, Answer, ClaimAnswer, F
 from owlclaw_ray.store.sql.codec import agent_key, agent_of, dump, load_lineage, load_state, to_micros
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.idle_heartbeats import keep_one_idle
-from owlclaw_ray.store.sql.quotas import begin, count, keep, no_room_for, reached, stop
+from owlclaw_ray.store.sql.quotas import begin, count, count_for_keys, full_keys, keep, no_room_for, reached, stop
 from owlclaw_ray.store.sql.row_needs import RowNeeds
 from owlclaw_ray.store.sql.usage import count_calls, count_end
 from owlclaw_ray.store.sql.working_set import EPOCH_AFTER_WAIT, AgentRow, RunRow, WorkingSet
@@ -147,10 +147,11 @@ def finish(store: WorkingSet, command: FinishRun) -> Answer:
     if isinstance(agent, StaleEpoch):
         return agent
     run = run_of(store, command)
-    is_full = reached(store, command.agent.tenant, RUNNING_RUNS) is not None
+    is_full, full = reached(store, command.agent.tenant, RUNNING_RUNS) is not None, full_keys(store, run)
     if not run.status.final:
         _end(store, agent, run, command)
-    following = _claim_next(store, agent, command.at) if command.claim_next and not is_full else None
+    others_first = is_full or (bool(agent.queue) and not full.isdisjoint(agent.queue[0].keys))
+    following = _claim_next(store, agent, command.at) if command.claim_next and not others_first else None
     return FinishAnswer(following) if isinstance(following, ClaimAnswer) else RunFinished(following)
 
 
@@ -193,7 +194,7 @@ def _claim_next(store: WorkingSet, agent: AgentRow, at: datetime) -> RunClaimed 
         if run.status is RunStatus.WAITING or not begin(store, run):
             return None
         _take_up(store, run, agent.epoch, to_micros(at))
-        return ClaimAnswer(run.snapshot(), run.last_entry, lineage)
+        return ClaimAnswer(replace(run.snapshot(), key_quotas=_quotas_of(store, run)), run.last_entry, lineage)
     if not agent.queue or not begin(store, agent.queue[0]):
         return None
     run = agent.running = agent.queue[0]
@@ -203,7 +204,11 @@ def _claim_next(store: WorkingSet, agent: AgentRow, at: datetime) -> RunClaimed 
     run.recorded_calls = 0
     store.changed_run(run)
     store.note(run, EntryKind.RUN_STARTED, run.started_at, {"epoch": agent.epoch})
-    return _fresh(run, agent.epoch, lineage)
+    return _fresh(run, agent.epoch, lineage, _quotas_of(store, run))
+
+
+def _quotas_of(store: WorkingSet, run: RunRow) -> tuple[KeyQuota, ...]:
+    return tuple(store.key_quotas[key_id] for key_id in run.keys if key_id in store.key_quotas)
 
 
 def _take_up(store: WorkingSet, run: RunRow, epoch: int, at: int) -> None:
@@ -218,9 +223,9 @@ def _take_up(store: WorkingSet, run: RunRow, epoch: int, at: int) -> None:
     store.changed_run(run)
 
 
-def _fresh(row: RunRow, epoch: int, lineage: Lineage | None) -> RunClaimed:
+def _fresh(row: RunRow, epoch: int, lineage: Lineage | None, key_quotas: tuple[KeyQuota, ...]) -> RunClaimed:
     run = row.snapshot()
-    run = replace(run, trigger=run.trigger.within(lineage))
+    run = replace(run, trigger=run.trigger.within(lineage), key_quotas=key_quotas)
     assert run.started_at is not None
     queued = {"trigger": run.trigger.kind.value, "focus": run.trigger.focus}
     journal = (
@@ -263,7 +268,8 @@ def owned(store: WorkingSet, ref: AgentRef, epoch: int) -> AgentRow | StaleEpoch
 
 def leave(store: WorkingSet, run: RunRow) -> None:
     """Free what a run that ends had of quotas, and what it reserved of budgets and did not settle."""
-    count(store, agent_of(run.agent).tenant, OPEN_RUNS, -1)
+    count(store, run.tenant, OPEN_RUNS, -1)
+    count_for_keys(store, run, OPEN_RUNS, -1)
     stop(store, run)
     if run.reserves:
         for reservation_id in [key for key, rows in store.reservations.items() if rows[0].run_id == run.run_id]:

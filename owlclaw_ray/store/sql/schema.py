@@ -46,6 +46,7 @@ OVER = text("status IN ('completed', 'failed', 'timeout', 'terminated', 'cancell
 PENDING = text("status = 'pending'")
 WAITING_FOR_HEARTBEAT = text("status = 'waiting'")
 AWAITING = text("awaits IS NOT NULL")
+OF_KEYS = text("counts_for IS NOT NULL AND status IN ('queued', 'running', 'waiting')")
 MERGEABLE = text("status = 'queued' AND merge_key IS NOT NULL")
 QUEUED: ColumnClause[str] = literal_column("'queued'")
 RUNNING: ColumnClause[str] = literal_column("'running'")
@@ -124,10 +125,12 @@ runs = Table(
     Column("reserves", Boolean, nullable=False, server_default=false()),
     Column("awaits", Text),
     Column("payload", Text),
+    Column("counts_for", Text),
     Column("kind", NAME, Computed(Extract("kind"))),
     Column("definition", NAME, Computed(Extract("definition"))),
     Index("runs_active", "agent", "status", "rank", "seq", sqlite_where=ACTIVE, postgresql_where=ACTIVE),
     Index("runs_mergeable", "agent", "merge_key", sqlite_where=MERGEABLE, postgresql_where=MERGEABLE),
+    Index("runs_of_keys", "tenant", "status", "seq", sqlite_where=OF_KEYS, postgresql_where=OF_KEYS),
     Index("runs_awaiting", "seq", sqlite_where=AWAITING, postgresql_where=AWAITING),
     Index("runs_by_agent", "agent", "seq"),
     Index("runs_by_tenant", "tenant", "seq"),
@@ -477,6 +480,9 @@ access_keys = Table(
     Column("last_used_at", BigInteger),
     Column("revoked_at", BigInteger),
     Column("starts_a_minute", BigInteger),
+    Column("open_runs", BigInteger),
+    Column("running_runs", BigInteger),
+    Column("model_tokens_a_minute", BigInteger),
     Index("access_keys_by_tenant", "tenant", "key_id"),
 )
 """Access keys, without their secrets."""
@@ -589,6 +595,8 @@ begun_run = runs.c.status.in_([RUNNING, WAITING]) & active_run
 """The run at the head of an agent, of which there is one at most."""
 executed_run = (runs.c.status == RUNNING) & (runs.c.claimed_epoch != literal_column("0"))
 """Not those that went on after waiting, and that nobody has claimed yet (EPOCH_AFTER_WAIT)."""
+key_run = runs.c.counts_for.is_not(None) & active_run
+"""Spelt as in the index runs_of_keys, which serves it."""
 awaiting_run = runs.c.awaits.is_not(None)
 """Spelt as in the index runs_awaiting, which serves it."""
 pending_approval = approvals.c.status == literal_column("'pending'")

@@ -48,9 +48,9 @@ from owlclaw_ray.store.sql.codec import (
 from owlclaw_ray.store.sql.command_registry import applies
 from owlclaw_ray.store.sql.focus_index import term_rows
 from owlclaw_ray.store.sql.queue_order import rank_of
-from owlclaw_ray.store.sql.quotas import count, keep, no_room_for, reached
+from owlclaw_ray.store.sql.quotas import count, count_for_keys, keep, key_reached, no_room_for, reached
 from owlclaw_ray.store.sql.row_needs import RowNeeds
-from owlclaw_ray.store.sql.working_set import AgentRow, KeyRow, RowChange, RunRow, WorkingSet
+from owlclaw_ray.store.sql.working_set import AgentRow, KeyRow, RowChange, RunRow, WorkingSet, counting_for
 
 Submitted: TypeAlias = RunAccepted | IdempotencyConflict | AgentBusy | QueueFull | QuotaReached
 
@@ -67,8 +67,8 @@ def need_submission(needs: RowNeeds, command: SubmitRun) -> None:
     if command.agent.tenant != DEFAULT_TENANT:
         needs.starts.setdefault(command.agent.tenant, set()).add(minute_of(command.at))
     if command.quota is not None:
-        minute = minute_of(command.at)
-        needs.accounts[key_starts_account(command.quota.key_id, minute)] = optional_micros(minute.ends_at)
+        needs.key_quotas[command.quota.key_id] = command.quota
+        needs.counting_keys.setdefault(command.quota.key_id, set()).add(minute_of(command.at))
     for key_id in command.counting_keys:
         needs.counting_keys.setdefault(key_id, set()).add(minute_of(command.at))
     if command.idempotency is not None:
@@ -127,18 +127,23 @@ def _reached(store: WorkingSet, command: SubmitRun) -> QuotaReached | None:
     if starts is not None and store.accounts[starts_account(tenant, minute)].used >= starts:
         return QuotaReached(STARTS_A_MINUTE, starts, minute.ends_at)
     for of_key in of_keys:
-        if store.accounts[key_starts_account(of_key.key_id, minute)].used >= of_key.starts_a_minute:
-            return QuotaReached(STARTS_A_MINUTE, of_key.starts_a_minute, minute.ends_at, of_key=True)
+        if full := key_reached(store, tenant, of_key, OPEN_RUNS):
+            return full
+        limit = of_key.starts_a_minute
+        if limit is not None and store.accounts[key_starts_account(of_key.key_id, minute)].used >= limit:
+            return QuotaReached(STARTS_A_MINUTE, limit, minute.ends_at, of_key=True)
     return None
 
 
 def _key_quotas(store: WorkingSet, command: SubmitRun) -> list[KeyQuota]:
     """Return the quotas of the keys for which the run counts."""
-    asked = [store.key_quotas[key_id] for key_id in command.counting_keys if key_id in store.key_quotas]
-    return asked if command.quota is None else [command.quota, *asked]
+    found = {key_id: store.key_quotas[key_id] for key_id in command.counting_keys if key_id in store.key_quotas}
+    if command.quota is not None:
+        found[command.quota.key_id] = command.quota
+    return [*found.values()]
 
 
-def _count(store: WorkingSet, command: SubmitRun) -> None:
+def _count(store: WorkingSet, run: RunRow, command: SubmitRun) -> None:
     """Count a new run for the quotas that there are."""
     tenant, at = command.agent.tenant, to_micros(command.at)
     quotas, of_keys = store.quotas.get(tenant, NO_QUOTAS), _key_quotas(store, command)
@@ -150,7 +155,10 @@ def _count(store: WorkingSet, command: SubmitRun) -> None:
     if quotas.starts_a_minute is not None:
         store.charge({starts_account(tenant, minute): 1})
     for of_key in of_keys:
-        store.charge({key_starts_account(of_key.key_id, minute): 1})
+        if of_key.starts_a_minute is not None:
+            store.charge({key_starts_account(of_key.key_id, minute): 1})
+    run.counts_for = counting_for(each.key_id for each in of_keys if each.lasts)
+    count_for_keys(store, run, OPEN_RUNS, 1)
 
 
 def _claim_key(agent: AgentRef, claim: IdempotencyClaim) -> str:
@@ -212,7 +220,7 @@ def _enqueue(store: WorkingSet, agent: AgentRow, command: SubmitRun, key: str | 
         store.mergeable[agent.agent, key] = run
     store.note(run, EntryKind.RUN_QUEUED, at, {"trigger": trigger.kind.value, "focus": trigger.focus})
     _keep_key(store, run, command)
-    _count(store, command)
+    _count(store, run, command)
     store.call_back(run, command.callback_urls, at)
     if command.busy is BusyPolicy.INTERRUPT:
         _interrupt(store, agent, run, command)

@@ -30,7 +30,7 @@ from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import Delivery
-from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.ids import KeyId, RunId, TenantId
 from owlclaw_ray.store.commands import ClusterLease, ClusterNode, NodeState, StaleTerm
 from owlclaw_ray.store.queries import LedgerChain
 from owlclaw_ray.store.sql.codec import (
@@ -74,6 +74,8 @@ class RunRow(Struct, eq=False):
     interrupted_by: str | None = None
     reserves: bool = False
     awaits: str | None = None
+    counts_for: str | None = None
+    """The keys of whose quotas it is, see `keys`."""
     last_entry: int = 0
     trigger: str | None = None
     payload: str | None = None
@@ -85,6 +87,11 @@ class RunRow(Struct, eq=False):
     def tenant(self) -> TenantId:
         """The tenant of its agent."""
         return agent_of(self.agent).tenant
+
+    @property
+    def keys(self) -> tuple[KeyId, ...]:
+        """The keys that it counts for as long as it is not over."""
+        return keys_of(self.counts_for)
 
     @property
     def place(self) -> tuple[int, int]:
@@ -343,9 +350,11 @@ class WorkingSet(Struct):
     quotas: dict[str, Quotas] = field(default_factory=dict)
     """Of the tenants whose agents commands begin, make or end something of, those that have any."""
     key_quotas: dict[str, KeyQuota] = field(default_factory=dict)
-    """Of the keys for which runs count that they did not trigger themselves, those that have any."""
+    """Of the keys for which runs count, those that have any; those that trigger runs bring theirs along."""
     freed: set[TenantId] = field(default_factory=set)
     """Tenants with a quota of running runs of which a run is not executed any more."""
+    freed_keys: set[tuple[TenantId, KeyId]] = field(default_factory=set)
+    """And keys."""
     new_agents: set[str] = field(default_factory=set)
     """Agents of tenants with a quota of agents that were registered for this batch, and that nothing keeps yet."""
     records: set[tuple[str, str]] = field(default_factory=set)
@@ -634,6 +643,17 @@ class WorkingSet(Struct):
 
     def _agent_of(self, schedule: Schedule) -> AgentRow:
         return self.agents[agent_key(schedule.agent)]
+
+
+def keys_of(text: str | None) -> tuple[KeyId, ...]:
+    """Return the keys that a column `counts_for` names: between blanks, so that each can be looked for."""
+    return () if text is None else tuple(map(KeyId, text.split()))
+
+
+def counting_for(keys: Iterable[KeyId]) -> str | None:
+    """Return these keys as a column `counts_for` names them."""
+    names = " ".join(dict.fromkeys(keys))
+    return f" {names} " if names else None
 
 
 def awaited_by(text: str | None) -> tuple[RunId, ...]:

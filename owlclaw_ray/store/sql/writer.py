@@ -110,6 +110,7 @@ _NEW_RUN = (
     "deadline",
     "merge_key",
     "payload",
+    "counts_for",
 )
 _CHANGED_RUN = (
     "status",

@@ -67,7 +67,7 @@ class CommitMetrics:
         self._registry = CollectorRegistry()
         self._seen: dict[str, set[str]] = {"model": set(), "tool": set(), "error": set()}
         self._triggers = self._counter("owlclaw_triggers", "Triggers that were accepted", "kind")
-        self._refusals = self._counter("owlclaw_quota_refusals", "What was refused for a quota", "quota")
+        self._refusals = self._counter("owlclaw_quota_refusals", "What was refused for a quota", "quota", "of")
         self._ended = self._counter("owlclaw_runs_ended", "Runs that ended", "status")
         self._duration = self._histogram("owlclaw_run_seconds", "From a run's start to its end", _LONG, "status")
         self._queue = self._histogram("owlclaw_queue_seconds", "From a trigger to the start of its run", _LONG)
@@ -159,7 +159,7 @@ class CommitMetrics:
     def _count_refusal(self, outcome: Outcome) -> None:
         refused = outcome.submitted if isinstance(outcome, DeliveryStored) else outcome
         if isinstance(refused, QuotaReached):
-            self._refusals.labels(refused.quota).inc()
+            self._refusals.labels(refused.quota, "key" if refused.of_key else "tenant").inc()
 
     def _count_firing(self, command: FireSchedule, fired: ScheduleFired) -> None:
         """Count the ticks as they were stored: the one whose run was refused is skipped."""

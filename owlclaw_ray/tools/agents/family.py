@@ -18,6 +18,7 @@ from owlclaw_ray.domain.agent_tools import CHILD_FAILED
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.lineage import MAX_DEPTH, ChildRole, Lineage, child_agent, child_prefixes, child_run_id
+from owlclaw_ray.domain.principal import keys_among
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.tool import ToolResult
 from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
@@ -177,6 +178,7 @@ class FamilyTools:
                 deadline=end if caller.deadline is None else min(end, caller.deadline),
                 queue_limit=_QUEUED,
                 callback_urls=told,
+                counting_keys=keys_among(caller.submitters),
             )
         )
         if isinstance(outcome, QuotaReached):

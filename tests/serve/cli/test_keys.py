@@ -86,6 +86,28 @@ def test_keys_are_listed_without_their_secrets(owlclaw: Run, keyed: str):
     assert keyed.split("_")[2] not in shown + str(as_json)
 
 
+def test_quotas_of_a_key_are_given_when_it_is_made_and_shown_with_what_is_used_of_them(owlclaw: Run, keyed: str):
+    quotas = [
+        "--open-runs",
+        "1500",
+        "--running-runs",
+        "2",
+        "--model-tokens-a-minute",
+        "9000",
+        "--starts-a-minute",
+        "60",
+    ]
+    limited = made(owlclaw("keys", "create", "bot", "--scope", "viewer", *quotas).output).split("_")[1]
+
+    listed, shown = owlclaw("keys", "list").output, owlclaw("keys", "show", limited).output
+
+    assert all(each in listed for each in ("open_runs=1,500", "running_runs=2", "starts_a_minute=60"))
+    assert re.search(r"open runs +0 +1,500", shown)
+    assert re.search(r"model tokens a minute +0 +9,000", shown)
+    assert json.loads(owlclaw("keys", "show", limited, "--json").output)["use"]["open_runs"] == 0
+    assert "no quotas of its own" in owlclaw("keys", "show", keyed.split("_")[1]).output
+
+
 def test_a_key_is_rotated_and_revoked_by_its_id_and_not_by_itself(
     owlclaw: Run, keyed: str, monkeypatch: pytest.MonkeyPatch
 ):

@@ -28,6 +28,7 @@ async def test_the_migrations_lead_to_the_schema(store):
         "runs_active",
         "runs_awaiting",
         "runs_mergeable",
+        "runs_of_keys",
         "runs_over",
         "runs_over_by_agent",
         "runs_over_by_definition",

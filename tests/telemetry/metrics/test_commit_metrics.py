@@ -123,7 +123,7 @@ async def test_runs_that_are_refused_for_a_quota_are_counted_by_quota(counted):
     delivery = Delivery(DeliveryId("d"), AGENT.tenant, "shop", "r", NOW, DeliveryStatus.TRIGGERED, agent=AGENT)
     await commits.apply([*limited[:2], ReceiveDelivery(delivery, limited[2])])
 
-    assert found()["owlclaw_quota_refusals_total", "starts_a_minute"] == 2
+    assert found()["owlclaw_quota_refusals_total", "starts_a_minute", "key"] == 2
     assert found()["owlclaw_triggers_total", "api"] == 1
 
 
@@ -137,8 +137,8 @@ async def test_whatever_else_is_refused_for_a_quota_is_counted_by_quota(counted)
         [CreateSchedule(plan, 9), ChangeMemories(clerk, 0, "change_1", (DocumentChange("MEMORY.md", b"1"),), NOW)]
     )
 
-    assert found()["owlclaw_quota_refusals_total", "schedules"] == 1
-    assert found()["owlclaw_quota_refusals_total", "memory_bytes"] == 1
+    assert found()["owlclaw_quota_refusals_total", "schedules", "tenant"] == 1
+    assert found()["owlclaw_quota_refusals_total", "memory_bytes", "tenant"] == 1
 
 
 async def test_a_queued_run_that_is_cancelled_is_counted_once(counted):
