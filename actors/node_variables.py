@@ -36,7 +36,7 @@ SHARED_VARIABLES = (
     SharedVariable("RAY_SERVE_PROXY_PREFER_LOCAL_NODE_ROUTING", "a proxy here uses the replica of its own node alone"),
     SharedVariable(
         "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH",
-        "a proxy here answers 404 instead of 503 while the API is not deployed",
+        "a proxy here answers 404 instead of 503 while the API is not deployed, and its API reads large bodies at once",
     ),
     SharedVariable(
         "RAY_SERVE_ENABLE_HA_PROXY", "its API is not behind the HAProxy of the others, or it has the slow proxy"

@@ -14,14 +14,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from owlclaw_ray.errors import RuntimeUnavailableError
 from serve.problems import problem_of
+from serve.read_on_demand import of_replica
 
 _PATHS = ("/v1/", "/console", "/healthz", "/readyz", "/metrics", "/docs", "/openapi.json")
 _NO_ROUTE = b"' not found. Ping http://.../-/routes for available routes."
 
 
 def of_proxy() -> list[Any]:
-    """Return the middleware of a proxy."""
-    return [Middleware(UntilDeployed)]
+    """Return the middleware of a proxy, and of replicas that HAProxy reaches without it."""
+    return [Middleware(UntilDeployed), *of_replica()]
 
 
 class UntilDeployed:

@@ -37,6 +37,7 @@ from serve.nodes import NodeRoutes
 from serve.origin_check import OriginCheck
 from serve.parameters import PRINCIPAL
 from serve.problems import problem_of
+from serve.read_on_demand import Demand
 from serve.resource import SECURITY_SCHEME
 from serve.route_check import PathOperations, RouteCheck
 from serve.runs import RunRoutes
@@ -171,6 +172,7 @@ def build_api(
     api.add_middleware(SecurityHeaders)
     api.add_middleware(PublicScheme, url_of=lambda: runtime.sign_ins.public_url)
     api.add_middleware(ForwardedHeaders, proxies=proxies)
+    api.add_middleware(Demand)
     return api
 
 

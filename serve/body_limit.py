@@ -32,8 +32,8 @@ BODIES_AT_ONCE = 32 * 1024 * 1024
 _PUBLIC_PART = 4
 _WAIT_SECONDS = 30.0
 """How long a request with a large body may wait for its turn."""
-_REST_SECONDS = 25e-9
-"""Pause after a large body, for each of its bytes: two to three times as long as parsing it takes."""
+_REST = 2.5
+"""Pause after a large body, as a multiple of the time that it kept the event loop from others."""
 _HANDLED = "owlclaw.body_handled"
 
 
@@ -96,12 +96,21 @@ class _Turns:
         self._turn = asyncio.Lock()
         self._rests_until = 0.0
 
-    async def wait(self, size: int) -> None:
-        """Return when the caller may parse that many bytes, which it must do before it awaits anything."""
+    async def wait(self) -> None:
+        """Return when the caller may parse a body, which it must do before it awaits anything."""
         loop = asyncio.get_running_loop()
-        async with self._turn:
+        await self._turn.acquire()
+        try:
             await asyncio.sleep(max(0.0, self._rests_until - loop.time()))
-            self._rests_until = loop.time() + size * _REST_SECONDS
+        except asyncio.CancelledError:
+            self._turn.release()
+            raise
+        loop.call_soon(self._rest, loop.time())  # it comes when the caller has awaited something
+
+    def _rest(self, began: float) -> None:
+        now = asyncio.get_running_loop().time()
+        self._rests_until = now + _REST * (now - began)
+        self._turn.release()
 
 
 class _BodyPlace:
@@ -153,7 +162,7 @@ class _Body:
         await self._reserve(self._size)
         self._whole = not message.get("more_body", False)
         if self._whole and self.place.held:
-            await self._turns.wait(self._size)
+            await self._turns.wait()
         return message
 
     async def _reserve(self, size: int) -> None:

@@ -45,6 +45,10 @@ _SOCKET, _LOG, _PEM = "haproxy.sock", "haproxy.log", "tls.pem"
 _BEHIND = "127.0.0.1"
 """Where the server process listens, wherever HAProxy does."""
 _START_SECONDS = 30.0
+_PROBE_SECONDS = 20
+"""How long the server process may take to answer its probe. It is given no requests after two that it misses: one that is dead refuses
+the connection at once, and one that hangs is killed sooner by its node's root. So what is late is busy, and is better waited for.
+"""
 _POLL_SECONDS = 0.05
 _CHECK_INTERVAL = 2.0
 _TIMEOUT_SECONDS = 7.0
@@ -75,7 +79,7 @@ global
 defaults
     mode http
     timeout connect 5s
-    timeout check 5s
+    timeout check {probe_timeout}s
     timeout client 90s
     timeout server 1h
     timeout http-request 30s
@@ -156,12 +160,15 @@ class Front:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes Ray Serve's replicas listen where this looks for them. It must be set before Ray is imported."""
+        """What makes Ray Serve's replicas listen where this looks for them, and read large bodies when they want them. It must be set
+        before Ray is imported.
+        """
         return {
             "RAY_SERVE_ENABLE_DIRECT_INGRESS": "1",
             "RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT": str(self.ports[0]),
             "RAY_SERVE_DIRECT_INGRESS_MAX_HTTP_PORT": str(self.ports[-1] + 1),
             "RAY_SERVE_PORT_QUARANTINE_S": "0",  # nobody else is sent to a port that was given back
+            "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve.read_on_demand.of_replica",
         }
 
     def start(self) -> None:
@@ -349,6 +356,7 @@ class Front:
             proxies=" ".join(str(ipaddress.ip_network(each)) for each in self._proxies) or _NOBODY,
             per_address=self._per_address,
             probe=self._probe,
+            probe_timeout=_PROBE_SECONDS,
             name=self.name,
             addresses="\n".join(f"    server s{port} {_BEHIND}:{port}" for port in self.ports),
         )

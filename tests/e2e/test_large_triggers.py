@@ -77,7 +77,8 @@ async def submitted(client: httpx.AsyncClient, agent: str, body: bytes, answers:
 
 
 def small_ones(url: str, over: Event, found: Connection) -> None:
-    """Send small triggers one after another, and tell how many seconds each took: first alone, then until it is over.
+    """Send small triggers one after another, and tell how many seconds each took: first alone, then until it is over. The first that
+    is refused, or gets no answer, is told instead, and ends it.
 
     In a process of their own: the one that sends the large ones is busy.
     """
@@ -85,25 +86,41 @@ def small_ones(url: str, over: Event, found: Connection) -> None:
 
         def one() -> float:
             began = time.perf_counter()
-            client.post("/v1/agents/small/triggers", content=b'{"payload":1}').raise_for_status()
+            answer = client.post("/v1/agents/small/triggers", content=b'{"payload":1}')
+            if answer.status_code != TAKEN:
+                raise AssertionError(f"a small trigger got {answer.status_code}: {answer.text}")
             time.sleep(0.02)
             return time.perf_counter() - began - 0.02
 
-        found.send([one() for _ in range(QUIET_TRIGGERS)])
-        beside = []
-        while not over.is_set():
-            beside.append(one())
-        found.send(beside)
+        try:
+            found.send([one() for _ in range(QUIET_TRIGGERS)])
+            beside = []
+            while not over.is_set():
+                beside.append(one())
+            found.send(beside)
+        except (AssertionError, httpx.HTTPError) as error:
+            found.send(f"{type(error).__name__}: {error}")
+
+
+async def seconds(told: Connection) -> list[float]:
+    """Return what `small_ones` tells next; raises AssertionError with what went wrong, also if it ended without a word."""
+    try:
+        found: list[float] | str = await asyncio.to_thread(told.recv)
+    except EOFError:
+        found = "the process that sends small triggers ended without a word"
+    assert not isinstance(found, str), found
+    return found
 
 
 async def ended(client: httpx.AsyncClient, run_ids: Sequence[str]) -> Counter[str]:
-    """Return how many runs ended how."""
+    """Return how many runs ended how, and why."""
     statuses: Counter[str] = Counter()
     for run_id in run_ids:
         while (status := (await client.get(f"/v1/runs/{run_id}/events")).status_code) != httpx.codes.OK:
             assert status in REFUSED
         run = (await client.get(f"/v1/runs/{run_id}")).json()
-        statuses[run["status"]] += 1
+        error = (run["result"] or {}).get("error")
+        statuses[run["status"] + (f": {error}" if error else "")] += 1
     return statuses
 
 
@@ -113,13 +130,18 @@ async def wave(url: str, agents: list[str]) -> tuple[Counter[int], Counter[str],
     over, (told, telling) = processes.Event(), processes.Pipe(duplex=False)
     small = processes.Process(target=small_ones, args=(url, over, telling))
     small.start()
-    quiet = await asyncio.to_thread(told.recv)
-    async with httpx.AsyncClient(base_url=url, timeout=300, limits=limits) as client:
-        large = await asyncio.gather(*(submitted(client, agent, body, answers) for agent in agents))
+    telling.close()  # so that the end of the process is the end of what it tells
+    try:
+        quiet = await seconds(told)
+        async with httpx.AsyncClient(base_url=url, timeout=300, limits=limits) as client, asyncio.TaskGroup() as group:
+            beside = group.create_task(seconds(told))
+            sent = [group.create_task(submitted(client, agent, body, answers)) for agent in agents]
+            large = [await each for each in sent]
+            over.set()
+            return answers, await ended(client, large), quiet, await beside
+    finally:
         over.set()
-        beside = await asyncio.to_thread(told.recv)
         small.join()
-        return answers, await ended(client, large), quiet, beside
 
 
 @pytest.mark.parametrize("agents", [["one"] * TRIGGERS, [f"many:{at}" for at in range(TRIGGERS)]], ids=["one", "many"])
@@ -134,11 +156,12 @@ def test_400_triggers_of_a_mebibyte_at_once_cost_less_than_a_gigabyte_and_all_of
     installation.up()
     memory = Memory(installation.process.pid)
     memory.start()
+    try:
+        answers, statuses, quiet, beside = asyncio.run(wave(f"http://127.0.0.1:{installation.port}", agents))
+    finally:
+        memory.over.set()
+        memory.join()
 
-    answers, statuses, quiet, beside = asyncio.run(wave(f"http://127.0.0.1:{installation.port}", agents))
-
-    memory.over.set()
-    memory.join()
     growth = memory.peak - memory.before
     ratio = statistics.median(beside) / statistics.median(quiet)
     found = {"growth_mb": growth // 1_000_000, "answers": dict(answers), "small_ones_slower": ratio}

@@ -82,7 +82,7 @@ async def handler():
 @pytest.fixture
 def app(handler, monkeypatch):
     """It has four places for large bodies, and one for those of nobody."""
-    monkeypatch.setattr(body_limit, "_REST_SECONDS", 0.0)
+    monkeypatch.setattr(body_limit, "_REST", 0.0)
     inner = Starlette(routes=[Route("/", handler.answer, methods=["POST"])], exception_handlers={OwlClawError: told})
     return BodyLimit(inner, LIMIT, LONG, at_once=4_500_000)
 
@@ -192,7 +192,7 @@ async def test_bodies_that_anybody_may_send_take_no_room_from_those_with_a_key(a
 
 
 async def test_of_those_whom_nobody_knows_one_address_leaves_room_to_others(handler, monkeypatch):
-    monkeypatch.setattr(body_limit, "_REST_SECONDS", 0.0)
+    monkeypatch.setattr(body_limit, "_REST", 0.0)
     app = BodyLimit(Starlette(routes=[Route("/", handler.answer, methods=["POST"])]), LIMIT, LONG, at_once=8 * LIMIT)
     served = [large(app, principal=ANYBODY, client=("192.0.2.1", number)) for number in range(20)]
     await until(lambda: len(handler.read) == 1 and app._public.waiting == 19)
@@ -226,17 +226,57 @@ async def test_what_of_a_body_is_handled_makes_room_before_the_response_comes(ap
     assert app._places.held == 0
 
 
-async def test_between_two_large_bodies_small_ones_are_handed_on(app, handler, monkeypatch):
-    handler.gate.set()
-    monkeypatch.setattr(body_limit, "_REST_SECONDS", LONG)
+BUSY = 5.0
+
+
+class Slow(Handler):
+    """Reads bodies, and keeps the event loop busy with each for so many seconds."""
+
+    def __init__(self, monkeypatch, seconds):
+        super().__init__()
+        self.gate.set()
+        self.seconds, self.passed = seconds, 0.0
+        loop = asyncio.get_running_loop()
+        now = loop.time
+        monkeypatch.setattr(loop, "time", lambda: now() + self.passed)
+
+    async def answer(self, request: Request) -> Response:
+        answer = await super().answer(request)
+        self.passed += self.seconds
+        return answer
+
+
+async def test_after_a_large_body_small_ones_are_handed_on_for_longer_than_it_kept_the_loop_busy(monkeypatch):
+    handler = Slow(monkeypatch, BUSY)
+    app = BodyLimit(Starlette(routes=[Route("/", handler.answer, methods=["POST"])]), LIMIT, LONG, at_once=4 * LIMIT)
     first, second = large(app), large(app)
     await until(lambda: first.messages)
+    handler.seconds = 0
     small = Sent(app, b"{}", length=2)
     await small.task
+    handler.passed += 2 * BUSY
+    other = Sent(app, b"{}", length=2)
+    await other.task
+    assert handler.read == [LIMIT, 2, 2]
 
-    assert handler.read == [LIMIT, 2]
-    second.task.cancel()
-    await asyncio.gather(second.task, return_exceptions=True)
+    handler.passed += BUSY
+    await second.task
+    assert handler.read == [LIMIT, 2, 2, LIMIT]
+    assert app._places.held == 0
+
+
+async def test_who_goes_while_another_body_has_its_turn_keeps_no_turn(monkeypatch):
+    handler = Slow(monkeypatch, BUSY)
+    app = BodyLimit(Starlette(routes=[Route("/", handler.answer, methods=["POST"])]), LIMIT, LONG, at_once=4 * LIMIT)
+    first, gone = large(app), large(app)
+    await until(lambda: first.messages)
+    gone.task.cancel()
+    await asyncio.gather(gone.task, return_exceptions=True)
+
+    handler.passed += 3 * BUSY
+    last = large(app)
+    await last.task
+    assert (last.status, handler.read) == (200, [LIMIT, LIMIT])
     assert app._places.held == 0
 
 

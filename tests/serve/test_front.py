@@ -17,6 +17,7 @@ import httpx
 import psutil
 import pytest
 
+from actors import liveness
 from owlclaw_ray.domain.json import LARGE
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.kernel.system_clock import SystemClock
@@ -132,6 +133,39 @@ def test_the_server_process_of_another_runtime_is_not_taken_for_ours(front):
     ):
         front.wait_until_served(GENEROUS)
         assert {httpx.get(f"{front.url}/").text for _ in range(50)} == {"ours"}
+
+
+class Late(Api):
+    """Answers probes when it is told to, and all else at once."""
+
+    resumed: threading.Event
+    probe: str
+
+    def do_GET(self):
+        if self.headers["Host"] == self.probe:
+            self.resumed.wait(GENEROUS)
+        super().do_GET()
+
+
+def test_a_server_process_that_answers_no_probe_in_time_gets_no_more_requests_until_it_does(front, monkeypatch):
+    monkeypatch.setattr(front_module, "_PROBE_SECONDS", 1)
+    front.start()
+    resumed = threading.Event()
+    resumed.set()
+    late = {"names": ("127.0.0.1", front.name), "said": "ok", "probe": front.name, "resumed": resumed}
+    with serving(type("Handler", (Late,), late), BEHIND, front.ports[0]):
+        front.wait_until_served(GENEROUS)
+        resumed.clear()
+        eventually(lambda: answer(front) == 503)
+        resumed.set()
+        assert answers_until_ok(front) <= {200, 503}
+
+
+def test_the_root_has_killed_a_server_process_that_hangs_before_haproxy_takes_a_busy_one_for_such(front):
+    assert f"timeout check {front_module._PROBE_SECONDS}s" in front._configured()
+    hangs = liveness.CHECK_INTERVAL + liveness._MAX_MISSED_CHECKS * liveness._BUSY_TIMEOUT_SECONDS
+
+    assert hangs + liveness._AGAIN_SECONDS < front_module._PROBE_SECONDS
 
 
 def test_a_killed_haproxy_is_back_and_never_says_that_a_path_does_not_exist(front):
