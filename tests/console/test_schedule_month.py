@@ -17,7 +17,8 @@ from tests.console.test_schedule_times import NOW, schedule
 
 NOVEMBER = date(2026, 11, 1)
 EXPRESSIONS = [
-    "30 * * * *",
+    "0 * * * *",
+    "*/30 * * * *",
     "*/50 2 * * *",
     "0 2 * * *",
     "30 2 * * SUN",
