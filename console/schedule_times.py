@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from functools import lru_cache
 from itertools import groupby
 from zoneinfo import ZoneInfo
@@ -20,8 +20,6 @@ from owlclaw_ray.schedules.firings import following
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 _SEPARATE = 6
 """Times of one schedule that a list of what comes shows one by one; what fires more often has one line."""
-_WEEKS = 6
-"""Of a calendar, at most."""
 
 
 def in_words(schedule: Schedule) -> str:
@@ -115,10 +113,6 @@ class TickDay(Struct, frozen=True):
     ticks: Sequence[Tick]
     """Earliest first."""
 
-    def number_of(self, outcome: str) -> int:
-        """Return how many due times had that outcome."""
-        return sum(tick.count for tick in self.ticks if tick.outcome.value == outcome)
-
     @property
     def skipped(self) -> Sequence[SkippedTimes]:
         """Why times had no run, the most frequent reason first."""
@@ -138,21 +132,6 @@ def days_of(ticks: Sequence[Tick], zone: ZoneInfo) -> Sequence[TickDay]:
 def by_day(times: Sequence[datetime], zone: ZoneInfo) -> Sequence[tuple[date, Sequence[datetime]]]:
     """Return times by the days of a zone, in their order."""
     return [(day, list(of_day)) for day, of_day in groupby(times, lambda at: at.astimezone(zone).date())]
-
-
-def weeks_of(days: Sequence[TickDay]) -> Sequence[Sequence[TickDay]]:
-    """Return the weeks of these days (newest first), from Monday to Sunday, earliest first: the last ones, with the days between that
-    have no tick.
-    """
-    if not days:
-        return ()
-    by_day = {each.day: each for each in days}
-    newest, oldest = (each - timedelta(days=each.weekday()) for each in (days[0].day, days[-1].day))
-    weeks = min((newest - oldest).days // 7 + 1, _WEEKS)
-    first = newest - timedelta(weeks=weeks - 1)
-    dates = [first + timedelta(days=number) for number in range(7 * weeks)]
-    shown = [by_day.get(each, TickDay(each, ())) for each in dates]
-    return [shown[at : at + 7] for at in range(0, len(shown), 7)]
 
 
 def local(at: datetime, zone: ZoneInfo, form: str = "%Y-%m-%dT%H:%M") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import ClassVar
 from zoneinfo import ZoneInfo
 
@@ -16,7 +16,16 @@ from starlette.responses import Response
 from console.filters import chosen
 from console.jinja import query
 from console.pages import FRAGMENT, Pages, page, see
-from console.schedule_times import by_day, days_of, instant, next_times, weeks_of, what_comes, zone_of
+from console.schedule_month import (
+    bounds_of,
+    coming_of_day,
+    day_named,
+    days_in,
+    month_named,
+    month_of,
+    other_month,
+)
+from console.schedule_times import TickDay, by_day, days_of, instant, next_times, what_comes, zone_of
 from console.visits import SentForm, read_form
 from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
@@ -145,13 +154,36 @@ class SchedulePages(Pages):
         )
         return see(f"/schedules/{stored.schedule_id}")
 
-    @page("GET /console/schedules/{schedule_id}", "schedules:read", "before", "did", FRAGMENT, live={"live": 5.0})
+    @page(
+        "GET /console/schedules/{schedule_id}",
+        "schedules:read",
+        *("month", "day", "before", "did", FRAGMENT),
+        live={"live": 5.0},
+    )
     async def console_schedule(self, request: Request) -> Response:
-        """Show a schedule: its rule, its next times, and a calendar of its ticks."""
-        schedule, before = await self._schedule(request), _moment_of(request, "before")
-        ticks = await self._runtime.timetable.ticks(schedule.agent.tenant, schedule.schedule_id, before, _TICKS)
-        zone, did = zone_of(schedule), _DID.fullmatch(request.query_params.get("did", ""))
-        days = days_of(ticks, zone)
+        """Show a schedule: its rule, its next times, a month of its times, and what became of those of a month, of a day, or the newest."""
+        schedule = await self._schedule(request)
+        tenant, zone, timetable = schedule.agent.tenant, zone_of(schedule), self._runtime.timetable
+        day, month = _named(request, "day", day_named), _named(request, "month", month_named)
+        before = _moment_of(request, "before")
+        since = until = None
+        coming: Sequence[datetime] = ()
+        if first := day or month:
+            since, *_, until = bounds_of(first, 1 if day else days_in(first), zone)
+            coming = await asyncio.to_thread(coming_of_day, schedule, since, until) if day else ()
+        ends = [each for each in (before, until) if each is not None]
+        found = await timetable.ticks(tenant, schedule.schedule_id, min(ends, default=None), _TICKS)
+        ticks = [each for each in found if since is None or max(each.due_at, each.last_due_at or each.due_at) >= since]
+        days = list(days_of(ticks, zone))
+        if day and day not in {each.day for each in days}:
+            days.insert(0, TickDay(day, ()))
+        today = self._now().astimezone(zone).date()
+        ended = days[0].day if days and schedule.status.final else today
+        shown = (day or month or ended).replace(day=1)
+        bounds = bounds_of(shown, days_in(shown), zone)
+        sums = await timetable.tick_sums(tenant, schedule.schedule_id, bounds)
+        calendar = await asyncio.to_thread(month_of, schedule, shown, bounds, sums)
+        did = _DID.fullmatch(request.query_params.get("did", ""))
         return await self.shown(
             request,
             "schedule.html",
@@ -160,10 +192,16 @@ class SchedulePages(Pages):
             zone=zone,
             next_times=next_times(schedule, _NEXT),
             days=days,
-            weeks=weeks_of(days) if len(days) > 1 else (),
             newest=ticks[0].at if ticks else "",
+            calendar=calendar,
+            month=shown,
+            asked_month=f"{month:%Y-%m}" if month and not day else "",
+            months=[other_month(shown, step) for step in (-1, 1)],
+            day=day,
+            coming=coming,
+            today=today,
             before=request.query_params.get("before", ""),
-            following=exact_moment(ticks[-1].due_at) if len(ticks) >= _TICKS else None,
+            following=exact_moment(found[-1].due_at) if len(found) >= _TICKS and found[-1] in ticks else None,
             did=did and [int(each) for each in did.groups()],
             repeats=schedule.kind in {ScheduleKind.CRON, ScheduleKind.INTERVAL},
         )
@@ -250,6 +288,16 @@ class SchedulePages(Pages):
 
         await check_owner(request, owner)
         return schedule
+
+
+def _named(request: Request, name: str, named: Callable[[str], date]) -> date | None:
+    """Return the day or month that a query parameter names; raises InvalidRequestError."""
+    text = request.query_params.get(name, "")
+    try:
+        return named(text) if text else None
+    except ValueError:
+        right = "a month, such as 2026-11" if name == "month" else "a day, such as 2026-11-03"
+        raise InvalidRequestError([Problem(f"query {name}", f"is {text!r}", right)]) from None
 
 
 def _moment_of(request: Request, name: str) -> datetime | None:

@@ -25,7 +25,7 @@ from owlclaw_ray.configuration.server_location import DEFAULT_HOST
 from owlclaw_ray.counting import counted
 from owlclaw_ray.domain.access_key import KEY_VARIABLE
 from owlclaw_ray.domain.endpoint import RealModel
-from owlclaw_ray.errors import ConfigurationError, OwlClawError, RuntimeUnavailableError
+from owlclaw_ray.errors import ConfigurationError, OwlClawError, RuntimeUnavailableError, UnauthenticatedError
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.models.litellm_prices import misspelling_hint
 from owlclaw_ray.own_packages import import_path
@@ -71,6 +71,7 @@ _DRAIN_MARGIN, _FRONT_SECONDS, _SERVE_SECONDS, _RAY_SECONDS = 25.0, 5.0, 20.0, 2
 """How long each step of a stop may take; the first after the time that runs have to finish."""
 _EXIT_SECONDS = 30
 _TELL_SECONDS = 5.0
+_LINK_SECONDS = 5.0
 _SAID = {"warning": "warning", "note": "info"}
 """The levels of lines for people that begin with one."""
 _ENDS = ("failed", "ended")
@@ -81,17 +82,21 @@ Announce = Callable[[str], None]
 logger = logging.getLogger(__name__)
 
 
-def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
+def up(folder: Path, environ: Mapping[str, str], announce: Announce, *, links: bool = False) -> int:
     """Start the runtime, serve until SIGINT or SIGTERM, drain, and return the exit code.
 
     A second signal, or the loss of Ray, ends this process at once, with everything that it started. `announce` gets one line
-    for each stage. Raises ConfigurationError before anything is started.
+    for each stage, with `links` also a link that signs in to the console: for terminals, which keep no log. Raises
+    ConfigurationError before anything is started.
     """
     prepared = prepare(folder, environ)
+    console = partial(_console, prepared.settings.http.is_local)
     if prepared.settings.log.format != "json":
-        return _run(prepared, announce)
+        return _run(
+            prepared, announce, partial(_linked_console, console, environ.get(KEY_VARIABLE)) if links else console
+        )
     try:
-        return _run(prepared, lambda line: announce(_as_json(line)))
+        return _run(prepared, lambda line: announce(_as_json(line)), console)
     except KeyboardInterrupt:
         return INTERRUPTED
     except OwlClawError as error:
@@ -101,7 +106,28 @@ def up(folder: Path, environ: Mapping[str, str], announce: Announce) -> int:
     return 1
 
 
-def _run(prepared: PreparedServer, announce: Announce) -> int:
+def _console(open_to_all: bool, url: str) -> str:  # noqa: FBT001 - bound by partial
+    """Return what is said of the console, without a secret."""
+    return f"{url}/console" + ("" if open_to_all else " (sign in with: owlclaw console)")
+
+
+def _linked_console(plain: Callable[[str], str], key: str | None, url: str) -> str:
+    """Return what is said of the console where a link may be said: one that signs in with the key, if a key is needed."""
+    from owlclaw_ray.client import SyncClient
+    from serve.console_link import console_link
+
+    try:
+        with SyncClient(url, api_key=key or None, timeout=_LINK_SECONDS, attempts=1) as client:
+            link = console_link(client)
+    except UnauthenticatedError:
+        return _console(False, url)
+    except OwlClawError as error:
+        logger.info("there is no link to the console: %s", error)
+        return plain(url)
+    return f"{link} (signs in once, within a minute)" if "#" in link else link
+
+
+def _run(prepared: PreparedServer, announce: Announce, console: Callable[[str], str]) -> int:
     data_dir, as_json = prepared.settings.data_dir, prepared.settings.log.format == "json"
     check_data_dir(prepared.settings)
     with exclusive_data_dir(data_dir):
@@ -125,7 +151,7 @@ def _run(prepared: PreparedServer, announce: Announce) -> int:
         adopt_orphans()
         try:
             with ray_output.aside(data_dir / RAY_LOG, as_json=as_json):
-                return _serve(prepared, life)
+                return _serve(prepared, life, console)
         except ConfigurationError:
             raise
         except KeyboardInterrupt:
@@ -227,7 +253,7 @@ def _tell_findings(prepared: PreparedServer, announce: Announce) -> None:
         announce(f"traces go to {prepared.tracing.destination.value}: {urlsplit(prepared.tracing.url).netloc}")
 
 
-def _serve(prepared: PreparedServer, life: ServerLifecycle) -> int:
+def _serve(prepared: PreparedServer, life: ServerLifecycle, console: Callable[[str], str]) -> int:
     settings, signals = prepared.settings, life.signals
     grace = settings.shutdown.grace_seconds
     life.front = front = _front(settings, life) if settings.ray.address is None else None
@@ -247,6 +273,9 @@ def _serve(prepared: PreparedServer, life: ServerLifecycle) -> int:
     try:
         cluster = _start(prepared, life, front, watch, secrets)
         last.append(StopStep("draining runs", cluster.stop, grace + _DRAIN_MARGIN))
+        url = settings.http.url if front is None else front.url
+        life.announce(f"console: {console(url)}")
+        _warm(prepared, cluster.warm_tools, cluster.warm_models, life.announce)
         signals.asked.wait()
         life.announce(f"stopping: runs have {grace:g} s to finish, the others resume at the next start …")
     finally:
@@ -337,8 +366,6 @@ def _start(
     PidFile(os.getpid(), url, SystemClock().now()).write(settings.data_dir)
     document = f"{url}/docs" if http.is_local else f"{url}/openapi.json"
     announce(f"ready in {time.monotonic() - started:.1f} s: {url} (API document: {document})")
-    announce(f"console: {url}/console" + ("" if http.is_local else " (sign in with: owlclaw console)"))
-    _warm(prepared, cluster.warm_tools, cluster.warm_models, announce)
     return cluster
 
 

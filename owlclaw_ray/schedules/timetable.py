@@ -61,7 +61,7 @@ from owlclaw_ray.store.commands import (
     ScheduleFired,
     TooManySchedules,
 )
-from owlclaw_ray.store.queries import ScheduleById, ScheduleFilter, TicksOfSchedule
+from owlclaw_ray.store.queries import ScheduleById, ScheduleFilter, TicksOfSchedule, TickSum, TickSums
 
 MAX_BACKFILL = 1_000
 """Due times that one backfill may ask for."""
@@ -244,6 +244,12 @@ class Timetable:
         """Return what became of the schedule's due times, newest first; raises NotFoundError."""
         await self.schedule(tenant, schedule_id)
         return await self._store.read(TicksOfSchedule(schedule_id, before, limit, tenant))
+
+    async def tick_sums(
+        self, tenant: TenantId, schedule_id: ScheduleId, bounds: Sequence[datetime]
+    ) -> Sequence[TickSum]:
+        """Return how many of the schedule's due times had which outcome in each of the spans between these bounds; see TickSums."""
+        return await self._store.read(TickSums(tenant, schedule_id, tuple(bounds)))
 
     async def pause(self, tenant: TenantId, schedule_id: ScheduleId, by: str = "") -> Schedule:
         """Let its times pass without runs, for the principal `by`; raises NotFoundError, ScheduleClosedError."""

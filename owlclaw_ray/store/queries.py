@@ -18,7 +18,7 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, LedgerKind, NotedHead
 from owlclaw_ray.domain.memory import StoredDocument
 from owlclaw_ray.domain.run import Run, RunStatus
-from owlclaw_ray.domain.schedule import Schedule, ScheduleStatus, Tick
+from owlclaw_ray.domain.schedule import Schedule, ScheduleStatus, Tick, TickOutcome
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.tenant import Tenant, TenantStatus
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
@@ -353,6 +353,30 @@ class TicksOfSchedule(Query[Sequence[Tick]], frozen=True):
     before: datetime | None = None
     limit: int = 1_000
     tenant: TenantId | None = None
+
+
+class TickSum(Struct, frozen=True):
+    """How many due times of one span had that outcome; missed ones of one tick, whose `last_due_at` may be behind the span, have a
+    sum of their own.
+    """
+
+    span: int
+    """Which of the spans, from 0; -1: it begins before the first one, and goes on in it."""
+    outcome: TickOutcome
+    count: int
+    due_at: datetime
+    """The first of them."""
+    last_due_at: datetime
+
+
+class TickSums(Query[Sequence[TickSum]], frozen=True):
+    """What became of due times of that tenant's schedule, in each of the spans between `bounds`, of which each begins one span and ends
+    the one before.
+    """
+
+    tenant: TenantId
+    schedule_id: ScheduleId
+    bounds: Sequence[datetime]
 
 
 class PausedHeartbeats(Query[Sequence[Schedule]], frozen=True):

@@ -15,11 +15,10 @@ def register(cli: typer.Typer) -> None:
 
 def console(*, url: UrlOption = None, folder: FolderOption = HERE) -> None:
     """Print the address of the console: with OWLCLAW_API_KEY as a link that signs in with that key, once and within a minute."""
+    from serve.console_link import console_link
+
     with connect(url, folder) as client:
-        code, server = client.console_code(), client.client.url
-    target = output()
-    if code is None:
-        target.print(f"{server}/console", soft_wrap=True)
-    else:
-        target.print(f"{server}/console/sign-in#{code}", soft_wrap=True)
+        link = console_link(client)
+    output().print(link, soft_wrap=True)
+    if "#" in link:
         typer.echo("this link signs in once, within a minute", err=True)

@@ -43,7 +43,8 @@ def up(
         raise typer.Exit(Reloader(command, folder, lambda line: target.print(line, soft_wrap=True)).run())
     from serve.launch import up as launch
 
-    raise typer.Exit(launch(folder, environment(), lambda line: target.print(line, soft_wrap=True)))
+    links = sys.stdout.isatty()  # not as rich sees it: FORCE_COLOR makes a log no terminal
+    raise typer.Exit(launch(folder, environment(), lambda line: target.print(line, soft_wrap=True), links=links))
 
 
 def down(

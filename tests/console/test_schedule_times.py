@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -16,7 +16,6 @@ from console.schedule_times import (
     in_words,
     instant,
     next_times,
-    weeks_of,
     what_comes,
     zone_of,
 )
@@ -135,19 +134,7 @@ def test_ticks_are_on_the_days_of_the_schedules_clock():
 
     assert [each.day.day for each in (tuesday, monday, sunday)] == [24, 23, 22]
     assert monday.ticks == [ticks[2], ticks[1]]
-    assert (monday.number_of("skipped"), monday.number_of("fired"), sunday.number_of("fired")) == (3, 0, 1)
     assert [(each.reason, each.count) for each in monday.skipped] == [("late", 2), ("paused", 1)]
-
-
-def test_a_calendar_has_whole_weeks_from_monday_and_no_more_than_six():
-    days = days_of([tick(NOW), tick(NOW - timedelta(days=4)), tick(NOW - timedelta(days=300))], ZoneInfo("UTC"))
-
-    weeks = weeks_of(days)
-    assert [len(week) for week in weeks] == [7] * 6
-    assert (weeks[0][0].day, weeks[-1][6].day) == (date(2026, 10, 19), date(2026, 11, 29))
-    assert [each.day for week in weeks for each in week if each.ticks] == [date(2026, 11, 22), date(2026, 11, 26)]
-    assert [week[0].day for week in weeks_of(days[:2])] == [date(2026, 11, 16), date(2026, 11, 23)]
-    assert weeks_of([]) == ()
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,68 @@ async def test_ticks_are_read_in_pages_by_the_clock_of_the_schedule(browser, run
     assert (await browser.get(f"{LIST}/{hourly.schedule_id}?before=yesterday")).status_code == 422
 
 
+async def test_a_month_counts_what_became_of_each_day_and_leads_to_the_days_and_the_months_beside_it(
+    browser, runtime, clock
+):
+    daily = await made(
+        runtime,
+        focus="nightly",
+        cron_expression="0 1,13 * * *",
+        timezone="Asia/Shanghai",
+        overlap=OverlapPolicy.ENQUEUE,
+        catch_up_seconds=3_600,
+    )
+    await clock.advance(5 * 3_600)  # 27 November, 01:00 there
+    await runtime.firings.fire_all_due()
+    await clock.advance(3 * 86_400 + 1_800)
+    await runtime.firings.fire_all_due()
+    page = f"{LIST}/{daily.schedule_id}"
+
+    async def calendar(asked=""):
+        found = (await browser.get(f"{page}{asked}")).text
+        table = re.search(r"<table class=.weeks.*?</table>", found, re.DOTALL)[0]
+        days = re.findall(r'href="([^"]+)"[^>]*><span class="day num">(\d+)<(.*?)</a>', table)
+        return found, {int(day): (address, re.findall(r"is-(\w+)\">(\d+)<", tallies)) for address, day, tallies in days}
+
+    shown, november = await calendar()
+    assert re.search(r'<h3 id="month">(.+?)</h3>', shown)[1] == "November 2026"
+    assert len(november) == 30
+    assert november[26] == (f"{page}?day=2026-11-26#d2026-11-26", [])
+    assert [november[day][1] for day in (27, 28, 29, 30)] == [
+        [("fired", "1"), ("skipped", "1")], [("skipped", "2")], [("skipped", "2")], [("caught_up", "1"), ("to_come", "1")],
+    ]  # fmt: skip
+    assert re.findall(r'aria-current="date"><span class="day num">(\d+)', shown) == ["30"]
+
+    links = dict(re.findall(r'<a class="button" href="([^"]+)">\W*(\w+)\W*</a>', shown))
+    assert links.items() >= {(f"{page}?month=2026-10", "October"), (f"{page}?month=2026-12", "December")}
+    december, days = await calendar("?month=2026-12")
+    assert (len(days), days[31][1]) == (31, [("to_come", "2")])
+    assert "None of its times of this month has come yet" in december
+    assert f'src="{page}?month=2026-12&amp;fragment=live"' in december
+
+    async def day(asked):
+        found, _ = await calendar(f"?day={asked}")
+        article = re.search(rf'<article class="tick-day" id="d{asked}">.*?</article>', found, re.DOTALL)[0]
+        return found, re.findall(r'class="tick is-(\w+) num"[^>]*>(\d\d:\d\d)', article)
+
+    assert (await day("2026-11-30"))[1] == [("caught_up", "01:00"), ("to_come", "13:00")]
+    missed, ticks = await day("2026-11-29")
+    assert ticks == []
+    assert "13:00 \N{MULTIPLICATION SIGN}5 until 29 Nov 13:00" in missed
+    assert "Nothing is due on this day" in (await day("2026-11-03"))[0]
+    for wrong in ("month=2026-13", "month=x", "day=2026-02-30", "day=tomorrow"):
+        assert (await browser.get(f"{page}?{wrong}")).status_code == 422, wrong
+
+
+async def test_what_has_ended_shows_the_month_of_its_end(browser, runtime, clock):
+    once = await made(runtime, delay_seconds=60)
+    await clock.advance(61)
+    await runtime.firings.fire_all_due()
+    await clock.advance(90 * 86_400)
+
+    assert '<h3 id="month">November 2026</h3>' in (await browser.get(f"{LIST}/{once.schedule_id}")).text
+
+
 async def test_a_schedule_is_paused_resumed_and_cancelled_by_its_forms(browser, runtime):
     page = f"{LIST}/{(await made(runtime, interval_seconds=60)).schedule_id}"
 

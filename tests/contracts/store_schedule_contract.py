@@ -41,6 +41,8 @@ from owlclaw_ray.store.queries import (
     ScheduleFilter,
     SchedulesByIds,
     TicksOfSchedule,
+    TickSum,
+    TickSums,
 )
 
 NOW = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
@@ -367,6 +369,49 @@ class ScheduleContract:
         assert [each.due_at for each in await store.read(TicksOfSchedule(ScheduleId("sch_0"), newest[-1].due_at))] == [
             DUE - timedelta(minutes=10)
         ]
+
+    async def test_ticks_are_summed_by_spans_and_outcomes_and_those_of_one_tick_stay_together(
+        self, store: Store
+    ) -> None:
+        hour, sch = timedelta(hours=1), ScheduleId("sch_1")
+        await store.apply([CreateSchedule(schedule("sch_1"), 9), CreateSchedule(schedule("sch_2"), 9)])
+        due = DUE
+        for number, (outcome, count) in enumerate(
+            [
+                ("skipped", 9),
+                ("fired", 1),
+                ("skipped", 1),
+                ("fired", 1),
+                ("skipped", 12),
+                ("caught_up", 1),
+                ("fired", 1),
+            ]
+        ):
+            found, ends = FiringId(f"fir_{number}"), due + (count - 1) * timedelta(minutes=5)
+            tick = Tick(found, sch, due, TickOutcome(outcome), ends, None, "", ends if count > 1 else None, count)
+            following = ends + timedelta(minutes=5)
+            [said] = await store.apply([FireSchedule(sch, due, (tick,), following, None)])
+            assert said == ScheduleFired(None)
+            due = following
+
+        bounds = (DUE + hour / 2, DUE + hour, DUE + 2 * hour, DUE + 2 * hour + timedelta(minutes=5))
+        found = await store.read(TickSums(AGENT.tenant, sch, bounds))
+
+        def at(minutes: int) -> datetime:
+            return DUE + timedelta(minutes=minutes)
+
+        assert found == [
+            TickSum(-1, TickOutcome.SKIPPED, 9, DUE, at(40)),
+            TickSum(0, TickOutcome.FIRED, 2, at(45), at(55)),
+            TickSum(0, TickOutcome.SKIPPED, 1, at(50), at(50)),
+            TickSum(1, TickOutcome.SKIPPED, 12, at(60), at(115)),
+            TickSum(2, TickOutcome.CAUGHT_UP, 1, at(120), at(120)),
+        ]
+        assert await store.read(TickSums(AGENT.tenant, sch, (DUE + hour, DUE + 2 * hour))) == [
+            replace(found[3], span=0)
+        ]
+        assert await store.read(TickSums(TenantId("acme"), sch, bounds)) == []
+        assert await store.read(TickSums(AGENT.tenant, ScheduleId("sch_2"), bounds)) == []
 
     async def test_everything_that_a_schedule_says_is_read_as_it_was_written(self, store: Store) -> None:
         whole = replace(

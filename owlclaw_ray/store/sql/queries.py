@@ -30,7 +30,7 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord
 from owlclaw_ray.domain.quota import RUNNING_RUNS, RUNNING_RUNS_OF_KEY
 from owlclaw_ray.domain.run import Run, RunStatus
-from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, ScheduleStatus, Tick
+from owlclaw_ray.domain.schedule import Schedule, ScheduleKind, ScheduleStatus, Tick, TickOutcome
 from owlclaw_ray.domain.task import Task
 from owlclaw_ray.domain.tenant import TenantStatus
 from owlclaw_ray.domain.webhook import Delivery
@@ -94,6 +94,8 @@ from owlclaw_ray.store.queries import (
     TaskById,
     TasksOfAgent,
     TicksOfSchedule,
+    TickSum,
+    TickSums,
     UpcomingSchedules,
     Upkeep,
     WaitingDeliveries,
@@ -614,6 +616,33 @@ def _read_ticks_of_schedule(connection: Connection, query: TicksOfSchedule) -> S
         own = _of_tenant(schedules.c.agent, query.tenant)
         found = found.where(exists().where(schedules.c.schedule_id == query.schedule_id, own))
     return [TICKS.fact(row) for row in connection.execute(found)]
+
+
+@reads(TickSums)
+def _read_tick_sums(connection: Connection, query: TickSums) -> Sequence[TickSum]:
+    begin, *ends = map(to_micros, query.bounds)
+    span = case(*((ticks.c.due_at < end, number) for number, end in enumerate(ends))).label("span")
+    together = case((ticks.c.count > 1, ticks.c.last_due_at)).label("together")
+    first, last = func.min(ticks.c.due_at), func.max(ticks.c.due_at)
+    found = (
+        select(span, ticks.c.outcome, func.sum(ticks.c.count), first, last, together)
+        .where(ticks.c.schedule_id == query.schedule_id, ticks.c.due_at >= begin, ticks.c.due_at < ends[-1])
+        .where(
+            exists().where(schedules.c.schedule_id == query.schedule_id, _of_tenant(schedules.c.agent, query.tenant))
+        )
+        .group_by("span", ticks.c.outcome, "together")
+        .order_by("span", first)
+    )
+    spans = [
+        TickSum(number, TickOutcome(outcome), int(count), from_micros(since), from_micros(until or latest))
+        for number, outcome, count, since, latest, until in connection.execute(found)
+    ]
+    earlier = _read_ticks_of_schedule(connection, TicksOfSchedule(query.schedule_id, query.bounds[0], 1, query.tenant))
+    return [
+        TickSum(-1, tick.outcome, tick.count, tick.due_at, tick.last_due_at)
+        for tick in earlier
+        if tick.count > 1 and tick.last_due_at is not None and tick.due_at < query.bounds[0] <= tick.last_due_at
+    ] + spans
 
 
 @reads(ApprovalById)

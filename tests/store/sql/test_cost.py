@@ -67,6 +67,7 @@ from owlclaw_ray.store.queries import (
     TaskById,
     TasksOfAgent,
     TicksOfSchedule,
+    TickSums,
 )
 from owlclaw_ray.store.sql.factory import open_store
 from owlclaw_ray.store.usage import RunUsage, ToolUsage
@@ -182,6 +183,13 @@ REST_OF_LEDGER = (
     {"since": NOW, "until": NOW},
     {"kind": LedgerKind.RUN, "after": LedgerPlace(NOW, "keeper-1", 5), "newest_first": True},
 )
+
+
+async def test_ticks_are_summed_from_those_of_their_schedule_alone(sqlite_store):
+    with statements_of(sqlite_store) as seen:
+        await sqlite_store.read(TickSums(AGENT.tenant, ScheduleId("sch_1"), (NOW - timedelta(days=9), NOW)))
+
+    assert whole_tables(await plans_of(sqlite_store, seen)) == []
 
 
 async def test_queries_read_no_whole_tables(sqlite_store):

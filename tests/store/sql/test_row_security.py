@@ -125,6 +125,7 @@ def reading(tenant):
         q.ScheduleById(tenant, f"sch_{name}"),
         q.ScheduleFilter(tenant),
         q.TicksOfSchedule(f"sch_{name}", tenant=tenant),
+        q.TickSums(tenant, f"sch_{name}", (NOW - timedelta(days=9), NOW + timedelta(days=9))),
         q.MemoryOfAgent(agent, {"MEMORY.md": 0}),
         q.TaskById(tenant, TaskId(f"task_{name}")),
         q.TasksOfAgent(agent),
