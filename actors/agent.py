@@ -16,6 +16,7 @@ from actors.attempt_markers import StoredAttempts
 from actors.garbage import collect_rarely
 from actors.gateway_link import GatewayLink, GatewayTokens
 from actors.keeper_client import KeeperClient
+from actors.liveness import is_busy
 from actors.logs import configure
 from actors.mcp_link import McpLink
 from actors.nodes import used_memory
@@ -162,7 +163,7 @@ class AgentActor(RemoteActor):
 
     async def status(self, most: int) -> HostStatus:
         """See AgentHost.status."""
-        return replace(self._host.status(most), memory=used_memory())
+        return replace(self._host.status(most), memory=used_memory(), busy=is_busy())
 
     async def forget_definition(self, name: str) -> None:
         """See RemoteDefinitions.forget."""

@@ -12,9 +12,15 @@ from actors.remote import ROOT, AgentHandle, NamedActor, NamedRoot, calls, full_
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.ids import RunId
+from owlclaw_ray.kernel.clock import Clock
+from owlclaw_ray.kernel.deadline import deadline
+from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.placement.host import HostStatus
 from owlclaw_ray.placement.host_pool import Host, HostGoneError
 from owlclaw_ray.placement.node_fence import NodeCutError
+
+_BUSY_PATIENCE = 3.5
+"""How many times longer an answer may take on a machine that said that it is busy, as for the parts that its root looks after."""
 
 R = TypeVar("R")
 
@@ -24,8 +30,10 @@ logger = logging.getLogger(__name__)
 class ActorHost:
     """Implements `Host` over an AgentActor."""
 
-    def __init__(self, host_id: str, node_id: str, actor: AgentHandle, patience: float) -> None:
+    def __init__(self, host_id: str, node_id: str, actor: AgentHandle, patience: float, clock: Clock) -> None:
         self._host_id, self._node_id, self.actor, self._wait_limit = host_id, node_id, actor, patience
+        self._clock = clock
+        self._busy = False
 
     @property
     def host_id(self) -> str:
@@ -59,7 +67,9 @@ class ActorHost:
 
     async def status(self, most: int) -> HostStatus:
         """See Host.status."""
-        return await self._answer_in_time(calls(self.actor).status(most))
+        status = await self._answer_in_time(calls(self.actor).status(most))
+        self._busy = status.busy
+        return status
 
     async def hosted(self) -> tuple[AgentRef, ...]:
         """See Host.hosted."""
@@ -86,11 +96,12 @@ class ActorHost:
         await self._answer(calls(self.actor).drain(grace))
 
     async def _answer_in_time(self, answer: Awaitable[R]) -> R:
+        limit = self._wait_limit * (_BUSY_PATIENCE if self._busy else 1)
         try:
-            async with asyncio.timeout(self._wait_limit):
+            async with deadline(self._clock, limit):
                 return await self._answer(answer)
         except TimeoutError as error:
-            raise HostGoneError(f"{self._host_id} did not answer within {self._wait_limit:g} s") from error
+            raise HostGoneError(f"{self._host_id} did not answer within {limit:g} s") from error
 
     async def _answer(self, answer: Awaitable[R]) -> R:
         try:
@@ -102,8 +113,8 @@ class ActorHost:
 class RootedPool:
     """Implements `HostPool`: the roots of the nodes own the actors, so that a node's tool tasks share warm workers."""
 
-    def __init__(self, namespace: str, patience: float) -> None:
-        self._namespace, self._wait_limit = namespace, patience
+    def __init__(self, namespace: str, patience: float, clock: Clock | None = None) -> None:
+        self._namespace, self._wait_limit, self._clock = namespace, patience, clock or SystemClock()
         self._roots: dict[str, NamedRoot] = {}
         self._homes: dict[str, str] = {}
         self._cpus: dict[str, float] = {}
@@ -145,7 +156,7 @@ class RootedPool:
             self._cut.add(node_id)
             raise
         self._homes[host_id] = node_id
-        host = ActorHost(host_id, node_id, actor, self._wait_limit)
+        host = ActorHost(host_id, node_id, actor, self._wait_limit, self._clock)
         if node_id in self._excluded:
             await self.kill(host)
             raise RuntimeUnavailableError(f"node {node_id} was lost while it made a host")
@@ -174,7 +185,7 @@ class RootedPool:
 
     async def _hosts_of(self, node_id: str) -> list[Host]:
         try:
-            async with asyncio.timeout(self._wait_limit):
+            async with deadline(self._clock, self._wait_limit):
                 hosts = await self._roots[node_id].call.hosts(self.term)
         except NodeCutError as error:
             logger.warning("node %s gets no hosts: %s", node_id, error)
@@ -185,7 +196,7 @@ class RootedPool:
             return []
         self._cut.discard(node_id)
         self._homes.update((host_id, node_id) for host_id, _ in hosts)
-        return [ActorHost(host_id, node_id, actor, self._wait_limit) for host_id, actor in hosts]
+        return [ActorHost(host_id, node_id, actor, self._wait_limit, self._clock) for host_id, actor in hosts]
 
     def _reachable(self) -> list[str]:
         return [node_id for node_id in self._roots if node_id not in self._excluded]

@@ -37,6 +37,11 @@ def _load() -> float:
     return psutil.getloadavg()[0] / (os.cpu_count() or 1)
 
 
+def is_busy() -> bool:
+    """Return whether processes of this machine wait for each other's turns at the processor."""
+    return _load() > _BUSY_LOAD
+
+
 class LivenessMonitor:
     """Knows the processes of this node behind names, and kills those that a stopped process or a blocked loop keeps from answering.
 

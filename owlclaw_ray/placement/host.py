@@ -41,6 +41,8 @@ class HostStatus(Struct, frozen=True):
     """The used share of the machine's memory, from 0 to 1."""
     running: int = 0
     """How many of the agents are at work."""
+    busy: bool = False
+    """Whether processes of its machine wait for each other's turns at the processor, so that answers are late."""
 
 
 class AgentHost:

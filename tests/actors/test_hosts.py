@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from actors.hosts import RootedPool
+from actors.hosts import ActorHost, RootedPool
 from actors.nodes import Node, node_of
 from owlclaw_ray.errors import RuntimeUnavailableError
+from owlclaw_ray.placement.host import HostStatus
+from owlclaw_ray.placement.host_pool import HostGoneError
 from owlclaw_ray.placement.lease import SupersededError
 from owlclaw_ray.placement.node_fence import NodeCutError
+from owlclaw_ray.testing.clock import ManualClock
 
 NODES = ("one", "two")
 
@@ -123,3 +128,50 @@ async def test_a_root_that_refuses_the_order_of_a_superseded_directory_keeps_its
     await pool.kill(host)
 
     assert await names(pool) == {"host of two"}
+
+
+class Agents:
+    """An agent actor that answers as soon as it `may`."""
+
+    def __init__(self):
+        self.busy, self.may = False, asyncio.Event()
+
+    async def status(self, most):
+        await self.may.wait()
+        return HostStatus(0, busy=self.busy)
+
+
+@pytest.mark.parametrize(("busy", "late"), [(False, False), (True, True)])
+async def test_a_host_may_answer_late_on_a_machine_that_said_that_it_is_busy_and_on_no_other(monkeypatch, busy, late):
+    monkeypatch.setattr("actors.hosts.calls", lambda actor: actor)
+    agents, clock = Agents(), ManualClock()
+    host = ActorHost("host-1", "one", agents, 6.0, clock)
+    agents.busy = busy
+    agents.may.set()
+    await host.status(0)
+    agents.may.clear()
+
+    asked = asyncio.create_task(host.status(0))
+    await clock.wait_for_sleepers()
+    await clock.advance(20.0)
+    agents.may.set()
+    [answer] = await asyncio.gather(asked, return_exceptions=True)
+
+    assert isinstance(answer, HostStatus if late else HostGoneError)
+
+
+async def test_a_host_that_does_not_answer_is_gone_on_a_busy_machine_too(monkeypatch):
+    monkeypatch.setattr("actors.hosts.calls", lambda actor: actor)
+    agents, clock = Agents(), ManualClock()
+    host = ActorHost("host-1", "one", agents, 6.0, clock)
+    agents.busy = True
+    agents.may.set()
+    await host.status(0)
+    agents.may.clear()
+
+    asked = asyncio.create_task(host.status(0))
+    await clock.wait_for_sleepers()
+    await clock.advance(22.0)
+
+    with pytest.raises(HostGoneError):
+        await asked
