@@ -430,11 +430,14 @@ async def informed(runtime):
 
 
 async def test_tools_are_shown_as_agents_know_them_with_calls_and_failures(informed, runtime, monkeypatch):
-    def counted(tool, error, value):
-        return Sample("owlclaw_tool_calls_total", (("tool", tool), ("error", error)), value)
+    def counted(name, value, **labels):
+        return Sample(name, (("tool", "shop.refund"), *labels.items()), value)
 
-    calls = (counted("shop.refund", "ok", 40.0), counted("shop.refund", "timeout", 2.0))
-    seconds = (Sample("owlclaw_tool_call_seconds_sum", (("tool", "shop.refund"),), 21.0),)
+    calls = [
+        counted("owlclaw_tool_calls_total", value, node=node, error=error)
+        for node, error, value in (("a", "ok", 40.0), ("a", "timeout", 1.0), ("b", "timeout", 1.0))
+    ]
+    seconds = [counted("owlclaw_tool_call_seconds_sum", value, node=node) for node, value in (("a", 20.0), ("b", 1.0))]
 
     async def families():
         return [
@@ -454,7 +457,8 @@ async def test_tools_are_shown_as_agents_know_them_with_calls_and_failures(infor
     assert told == ["42 calls of shop.refund", "2 failed calls of shop.refund timeout : 2"]
     for text in ("mcp.files.read", "its schema has oneOf", "ConnectError: refused", "https://example.com/mcp"):
         assert text in page, text
-    assert "No tool matches" in (await informed.get("/console/tools?q=nothing")).text
+    for asked, matches in (("nothing", False), ("REFUND", True), ("money", True)):
+        assert ("No tool matches" not in (await informed.get(f"/console/tools?q={asked}")).text) is matches, asked
 
     async def gone():
         raise RuntimeUnavailableError("the pool is not there")
