@@ -151,6 +151,7 @@ class SchedulePages(Pages):
             wanted,
             idempotency_key=form.text("once")[:255] or None,
             submitters=submitters_of(request),
+            by=str(principal_of(request)),
         )
         return see(f"/schedules/{stored.schedule_id}")
 
@@ -272,6 +273,7 @@ class SchedulePages(Pages):
             wire.moment(asked["until"]),
             quota=principal_of(request).quota,
             submitters=submitters_of(request),
+            by=str(principal_of(request)),
         )
         did = f"backfill-{len(done.queued)}-{done.known}-{done.refused}"
         return see(f"/schedules/{schedule.schedule_id}{query(did=did)}")

@@ -80,6 +80,7 @@ class WebhookPages(Pages):
             delivery.delivery_id,
             quota=principal_of(request).quota,
             submitters=submitters_of(request),
+            by=str(principal_of(request)),
         )
         return see(f"/webhooks/deliveries/{segment(delivery.delivery_id)}")
 
@@ -120,7 +121,7 @@ class WebhookPages(Pages):
             return callback.agent
 
         await check_owner(request, owner)
-        await self._runtime.outbox.send_again(tenant, callback_id)
+        await self._runtime.outbox.send_again(tenant, callback_id, str(principal_of(request)))
         asked_by = callback.agent.agent_id if principal_of(request).patterns else ""
         return back(form.text("back"), f"/webhooks/callbacks{query(run=callback.run_id, agent=asked_by)}")
 

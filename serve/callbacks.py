@@ -79,7 +79,9 @@ class CallbackRoutes(Resource):
     async def redeliver_callback(self, request: Request, callback_id: CallbackIdPath) -> Response:
         """Send one that is dead or delivered again, with as many attempts as the first time."""
         await check_owner(request, partial(self._owner, request, callback_id))
-        pending = await self._runtime.outbox.send_again(tenant_of(request), CallbackId(callback_id))
+        pending = await self._runtime.outbox.send_again(
+            tenant_of(request), CallbackId(callback_id), str(principal_of(request))
+        )
         return json_response(callback_body(pending))
 
     @operation(

@@ -208,7 +208,7 @@ class RunRoutes(Resource):
         """
         judgement = convert(read_body(await request.body(), wire.ScoreRequest), Judgement)
         await check_owner(request, partial(self._owner, request, run_id))
-        score = await self._runtime.score(tenant_of(request), RunId(run_id), judgement)
+        score = await self._runtime.score(tenant_of(request), RunId(run_id), judgement, str(principal_of(request)))
         return json_response(score_body(RunId(run_id), score))
 
     async def _owner(self, request: Request, run_id: str) -> AgentRef:

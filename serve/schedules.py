@@ -117,7 +117,11 @@ class ScheduleRoutes(Resource):
         key, asked = parse_idempotency_key(request), read_body(await request.body(), wire.ScheduleRequest)
         wanted = convert(asked | {"at": wire.moment(asked["at"])} if "at" in asked else asked, ScheduleRequest)
         stored = await self._runtime.timetable.create(
-            agent_of(request, agent), wanted, idempotency_key=key, submitters=submitters_of(request)
+            agent_of(request, agent),
+            wanted,
+            idempotency_key=key,
+            submitters=submitters_of(request),
+            by=str(principal_of(request)),
         )
         return json_response(schedule_body(stored), 201, {"Location": f"/v1/schedules/{stored.schedule_id}"})
 
@@ -227,7 +231,13 @@ class ScheduleRoutes(Resource):
         await check_owner(request, partial(self._owner, request, schedule_id))
         quota, by = principal_of(request).quota, submitters_of(request)
         done = await self._runtime.timetable.backfill(
-            tenant_of(request), ScheduleId(schedule_id), since, until, quota=quota, submitters=by
+            tenant_of(request),
+            ScheduleId(schedule_id),
+            since,
+            until,
+            quota=quota,
+            submitters=by,
+            by=str(principal_of(request)),
         )
         return json_response(backfill_body(done))
 

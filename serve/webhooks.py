@@ -125,7 +125,7 @@ class WebhookRoutes(Resource):
         await check_owner(request, partial(self._owner, request, delivery_id))
         quota, by = principal_of(request).quota, submitters_of(request)
         stored = await self._runtime.inbox.redeliver(
-            tenant_of(request), DeliveryId(delivery_id), quota=quota, submitters=by
+            tenant_of(request), DeliveryId(delivery_id), quota=quota, submitters=by, by=str(principal_of(request))
         )
         return _receipt(stored)
 

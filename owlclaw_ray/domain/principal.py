@@ -64,6 +64,8 @@ class PrincipalKind(Enum):
     KEY = "key"
     """Whoever has an access key."""
     PERSON = "person"
+    AGENT = "agent"
+    """An agent, in what its own tools do."""
     SYSTEM = "system"
     """The runtime itself, or whoever is on its machine while no key exists."""
 
@@ -145,6 +147,11 @@ class Principal(Struct, frozen=True):
 
 LOCAL = Principal(DEFAULT_TENANT, PrincipalKind.SYSTEM, "local", scopes=frozenset({ALL}))
 """Whoever reaches the server while no key exists, which is on its own machine only."""
+
+
+def agent_principal(agent: AgentRef) -> str:
+    """Return an agent as the ledger names it where its own tools do something."""
+    return str(Principal(agent.tenant, PrincipalKind.AGENT, agent.agent_id))
 
 
 def parse_scopes(given: Sequence[str]) -> frozenset[str]:

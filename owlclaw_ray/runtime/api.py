@@ -376,13 +376,18 @@ class Runtime:
             await self._dispatcher.cancel(outcome.run.agent, run_id)
         return outcome.run
 
-    async def score(self, tenant: TenantId, run_id: RunId, judgement: Judgement) -> Score:
-        """Have the judgement kept beside the run's trace, in the place of an earlier one of its name, and return it.
+    async def score(self, tenant: TenantId, run_id: RunId, judgement: Judgement, by: str = "") -> Score:
+        """Have the judgement kept beside the run's trace, in the place of an earlier one of its name, and return it when the ledger knows
+        that the principal `by` gave it.
 
-        Raises NotFoundError, ScoreRefusedError, ReceiverError.
+        Raises StoreUnavailableError,  NotFoundError, ScoreRefusedError, ReceiverError.
         """
-        score = score_of(await self.run(tenant, run_id), judgement)
+        run = await self.run(tenant, run_id)
+        score = score_of(run, judgement)
         await self._keep_score(score)
+        if by:
+            said: JsonObject = {"score_id": score.score_id, "name": judgement.name, "by": by}
+            await self.tell(tenant, "run_scored", said, agent_id=run.agent.agent_id, run_id=run_id)
         return score
 
     async def agents(
@@ -596,9 +601,12 @@ class Runtime:
         await self.tell(whose, "tenant_exported", {"tenant": tenant, "by": str(by)})
         return lines
 
-    async def tell(self, tenant: TenantId, what: str, data: JsonObject) -> None:
+    async def tell(
+        self, tenant: TenantId, what: str, data: JsonObject, *, agent_id: str = "", run_id: str = ""
+    ) -> None:
         """Have the tenant's ledger know who did something that changes no row of the store; raises StoreUnavailableError."""
-        record = access_record(self._ids.make("rec"), tenant, what, self._clock.now(), data)
+        at = self._clock.now()
+        record = access_record(self._ids.make("rec"), tenant, what, at, data, agent_id=agent_id, run_id=run_id)
         (outcome,) = await self._store.apply([AppendLedger((record,))])
         if isinstance(outcome, CommandFailed):
             raise StoreUnavailableError(f"the ledger was not told: {outcome}")

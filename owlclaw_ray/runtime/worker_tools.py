@@ -13,6 +13,7 @@ from owlclaw_ray.app import OwlClaw
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.budget import Budget
 from owlclaw_ray.domain.embedding import EmbeddingCalls, EmbeddingReply, EmbeddingRequest
+from owlclaw_ray.domain.principal import agent_principal
 from owlclaw_ray.domain.schedule import Schedule
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import IdSource, RunId, ScheduleId, TenantId
@@ -95,14 +96,15 @@ class StoredSchedules(Schedules):
 
     @override
     def create(self, schedule: Schedule, limit: int) -> ScheduleCreated | TooManySchedules | QuotaReached:
-        (outcome,) = apply_all(self._clients, [CreateSchedule(schedule, limit)])
+        (outcome,) = apply_all(self._clients, [CreateSchedule(schedule, limit, agent_principal(schedule.agent))])
         if not isinstance(outcome, ScheduleCreated | TooManySchedules | QuotaReached):
             raise StoreUnavailableError(f"the schedule was not stored: {outcome}")
         return outcome
 
     @override
     def cancel(self, agent: AgentRef, schedule_id: ScheduleId, caller_run: RunId) -> ScheduleCancelled:
-        (outcome,) = apply_all(self._clients, [CancelSchedule(agent, schedule_id, self._clock.now(), caller_run)])
+        command = CancelSchedule(agent, schedule_id, self._clock.now(), caller_run, by=agent_principal(agent))
+        (outcome,) = apply_all(self._clients, [command])
         if not isinstance(outcome, ScheduleCancelled):
             raise StoreUnavailableError(f"the schedule was not cancelled: {outcome}")
         return outcome

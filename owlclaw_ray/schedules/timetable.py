@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 from owlclaw_ray.definitions.api import NamedDefinitions
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.ledger import LedgerRecord, access_record
 from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.domain.schedule import (
     MAX_DELAY_SECONDS,
@@ -44,6 +46,7 @@ from owlclaw_ray.schedules.firings import due_times_between, run_id_of, run_of, 
 from owlclaw_ray.store.api import Store
 from owlclaw_ray.store.commands import (
     AlreadyFired,
+    AppendLedger,
     BackfillTick,
     CancelSchedule,
     Command,
@@ -192,8 +195,10 @@ class Timetable:
         *,
         idempotency_key: str | None = None,
         submitters: tuple[str, ...] = (),
+        by: str = "",
     ) -> Schedule:
-        """Store a schedule; with the key of an earlier request, return what that one made. `submitters`: the principals that ask for it.
+        """Store a schedule for the principal `by`; with the key of an earlier request, return what that one made. `submitters`: the
+        principals that ask for it, as triggers name them.
 
         Raises UnknownAgentError, DefinitionError, ScheduleError, TooManySchedulesError, QuotaReachedError, IdempotencyConflictError if the
         earlier request asked for something else, StoreUnavailableError.
@@ -205,7 +210,7 @@ class Timetable:
             known = await self._store.read(ScheduleById(agent.tenant, schedule_id))
             now = now if known is None else known.created_at
         schedule = new_schedule(request, schedule_id=schedule_id, agent=agent, now=now, submitters=submitters)
-        match await self._apply(CreateSchedule(schedule, limit)):
+        match await self._apply(CreateSchedule(schedule, limit, by)):
             case ScheduleCreated(stored):
                 if idempotency_key is not None and not _same(stored, schedule):
                     raise IdempotencyConflictError(idempotency_key)
@@ -282,8 +287,10 @@ class Timetable:
         *,
         quota: KeyQuota | None = None,
         submitters: tuple[str, ...] = (),
+        by: str = "",
     ) -> Backfill:
-        """Queue a run for each of its due times from `since` to `until`, both included, that has none, for these principals too.
+        """Queue a run for each of its due times from `since` to `until`, both included, that has none, for these principals too. The
+        ledger is told that `by` asked for it, in the same commit.
 
         However often it is asked, no due time has two runs. They count for the `quota` of the key that asks for them. Raises NotFoundError,
         ScheduleClosedError if it is cancelled, SettledError if it has one time only or is of heartbeats, ScheduleError.
@@ -291,7 +298,18 @@ class Timetable:
         now = self._clock.now()
         schedule, dues = await self._past_due_times(tenant, schedule_id, since, until, now)
         asked = replace(schedule, submitters=tuple(dict.fromkeys((*schedule.submitters, *submitters))))
-        return await self._backfill(asked, dues, now, quota) if dues else Backfill((), 0, 0)
+        if not dues:
+            return Backfill((), 0, 0)
+        said: JsonObject = {"schedule_id": schedule_id, "since": dues[0].isoformat(), "until": dues[-1].isoformat()}
+        record = access_record(
+            self._ids.make("rec"),
+            tenant,
+            "schedule_backfilled",
+            now,
+            {**said, "by": by},
+            agent_id=schedule.agent.agent_id,
+        )
+        return await self._backfill(asked, dues, now, quota, (record,) if by else ())
 
     async def plan_backfill(
         self, tenant: TenantId, schedule_id: ScheduleId, since: datetime, until: datetime
@@ -329,17 +347,24 @@ class Timetable:
         return schedule, dues
 
     async def _backfill(
-        self, schedule: Schedule, dues: Sequence[datetime], now: datetime, quota: KeyQuota | None
+        self,
+        schedule: Schedule,
+        dues: Sequence[datetime],
+        now: datetime,
+        quota: KeyQuota | None,
+        told: Sequence[LedgerRecord],
     ) -> Backfill:
         definition = await self._definitions.get(schedule.agent.qualified_definition)
-        commands = []
+        commands: list[Command] = []
         for due in dues:
             firing_id = FiringId(derived_id("fir", schedule.schedule_id, due.isoformat(), "backfill"))
             run_id, outcome = run_id_of(schedule, due), TickOutcome.CAUGHT_UP
             tick = Tick(firing_id, schedule.schedule_id, due, outcome, now, run_id, reason="backfill")
             run = replace(with_terms(run_of(schedule, due, now), definition), quota=quota, counting_keys=())
             commands.append(BackfillTick(schedule.agent, tick, run))
-        outcomes = await self._store.apply(commands)
+        if told:
+            commands.append(AppendLedger(tuple(told)))
+        outcomes = (await self._store.apply(commands))[: len(dues)]
         queued = tuple(each.run.run_id for each in outcomes if isinstance(each, ScheduleFired) and each.run is not None)
         known = sum(isinstance(each, AlreadyFired) for each in outcomes)
         refused = sum(isinstance(each, QueueFull | QuotaReached) for each in outcomes)

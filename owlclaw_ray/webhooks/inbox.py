@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.heartbeat import SUBMITTERS, EventSourceKind
 from owlclaw_ray.domain.json import LARGE, JsonObject
+from owlclaw_ray.domain.ledger import access_record
 from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.domain.tracing import HEADER, in_trace
 from owlclaw_ray.domain.webhook import DeliverTo, Delivery, DeliveryStatus, WebhookSource
@@ -35,7 +36,7 @@ from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.runs.submissions import Submission, Submissions
 from owlclaw_ray.secrets.api import AskSecret, no_secrets
 from owlclaw_ray.store.api import Store
-from owlclaw_ray.store.commands import DeliveryStored, ReceiveDelivery
+from owlclaw_ray.store.commands import AppendLedger, DeliveryStored, LedgerAppended, ReceiveDelivery
 from owlclaw_ray.store.queries import DeliveryById, DeliveryFilter, Place, TenantById
 from owlclaw_ray.webhooks.mapping import (
     IgnoredWebhook,
@@ -148,8 +149,10 @@ class WebhookInbox:
         *,
         quota: KeyQuota | None = None,
         submitters: tuple[str, ...] = (),
+        by: str = "",
     ) -> DeliveryStored:
-        """Map a stored delivery again, as its source is configured now, for these principals; raises as `receive`, and SettledError.
+        """Map a stored delivery again, as its source is configured now, for these principals; raises as `receive`, and SettledError. The
+        ledger is told before that `by` asked for it.
 
         Its run counts for the `quota` of the key that asks for it.
         """
@@ -170,6 +173,12 @@ class WebhookInbox:
         source = self._source(delivery.source)
         if source.tenant != tenant:
             raise NotFoundError("webhook source", delivery.source)
+        if by:
+            said: JsonObject = {"delivery_id": delivery_id, "source": delivery.source, "by": by}
+            record = access_record(self._ids.make("rec"), tenant, "webhook_redelivered", self._clock.now(), said)
+            (told,) = await self._store.apply([AppendLedger((record,))])
+            if not isinstance(told, LedgerAppended):
+                raise StoreUnavailableError(f"the ledger was not told: {told}")
         return await self._process(source, again, delivery.body.encode(), quota=quota, submitters=submitters)
 
     async def _require(self, tenant: TenantId, source: str) -> None:

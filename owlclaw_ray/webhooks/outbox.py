@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from owlclaw_ray.domain.callback import Callback, CallbackRules, CallbackStatus
 from owlclaw_ray.domain.json import JsonObject
+from owlclaw_ray.domain.ledger import access_record
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.signing import key_of, signed_callback
 from owlclaw_ray.domain.tracing import HEADER, span_of_run
@@ -140,8 +141,10 @@ class WebhookOutbox:
             raise NotFoundError("callback", callback_id)
         return found
 
-    async def send_again(self, tenant: TenantId, callback_id: CallbackId) -> Callback:
-        """Send a callback (again), with all attempts; raises NotFoundError, SettledError while its run is not over."""
+    async def send_again(self, tenant: TenantId, callback_id: CallbackId, by: str = "") -> Callback:
+        """Send a callback (again), with all attempts; raises NotFoundError, SettledError while its run is not over. The ledger is told in
+        the same commit that the principal `by` asked for it.
+        """
         while True:
             callback = await self.callback(tenant, callback_id)
             if callback.status is CallbackStatus.WAITING:
@@ -155,7 +158,10 @@ class WebhookOutbox:
                 version=callback.version + 1,
                 changed_by=self._ids.make("snd"),
             )
-            match (await self._store.apply([ChangeCallback(again)]))[0]:
+            at, said = self._clock.now(), {"callback_id": callback_id, "by": by}
+            place = {"agent_id": callback.agent.agent_id, "run_id": callback.run_id}
+            record = access_record(self._ids.make("rec"), tenant, "callback_redelivered", at, said, **place)
+            match (await self._store.apply([ChangeCallback(again, (record,) if by else ())]))[0]:
                 case CallbackStored():
                     return again
                 case CallbackChanged():

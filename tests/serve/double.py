@@ -578,7 +578,7 @@ class MemoryRuntime(Runtime):
         await self._finish(run_id, RunResult(RunStatus.CANCELLED))
         return requested
 
-    async def score(self, tenant: TenantId, run_id: RunId, judgement: Judgement) -> Score:
+    async def score(self, tenant: TenantId, run_id: RunId, judgement: Judgement, by: str = "") -> Score:
         if judgement.name == "refused":
             raise ScoreRefusedError("nobody keeps it")
         return score_of(await self.run(tenant, run_id), judgement)

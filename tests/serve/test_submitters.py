@@ -291,7 +291,10 @@ async def test_who_has_a_webhook_delivered_again_to_a_heartbeat_asked_for_what_t
         refused, allowed = await office.decide(asked, adas), await office.decide(asked, bobs)
         await office.ended(asked.run_id)
         entries = await office.runtime.journal(DEFAULT_TENANT, asked.run_id)
+        ledger = (await office.http.get("/v1/ledger?kind=access", headers=bobs)).json()["records"]
 
+    delivery = {"delivery_id": lost.json()["delivery_id"], "source": "shop", "by": f"{ada} (ada)"}
+    assert [each["data"] for each in ledger].count({"what": "webhook_redelivered", **delivery}) == 1
     assert (lost.status_code, again.json()["status"]) == (422, "waiting")
     assert asked.excluded == (ada,)
     assert (refused.status_code, allowed.status_code, office.burnt) == (403, 200, ["papers"])
@@ -317,9 +320,51 @@ async def test_the_ledger_knows_who_ends_runs_and_changes_schedules_and_is_told_
     assert {answer.status_code for answer in answers} == {200, 202}
     assert [(each["data"]["what"], each["data"]["by"]) for each in sorted(told, key=lambda each: each["at"])] == [
         (what, f"{ada} (ada)")
-        for what in ("run_cancelled", "schedule_paused", "schedule_resumed", "schedule_cancelled")
+        for what in (
+            "schedule_created",
+            "run_cancelled",
+            "schedule_paused",
+            "schedule_resumed",
+            "schedule_cancelled",
+        )
     ]
     assert [each["run_id"] for each in told if each["data"]["what"] == "run_cancelled"] == [run_id]
+
+
+async def test_the_ledger_knows_who_makes_a_schedule_has_it_backfilled_and_scores_a_run_and_which_agent_makes_one(
+    open_office, agents
+):
+    kept, clock = [], ManualClock()
+    plan = calls(("schedule_cron", {"cron_expression": "0 9 * * 1", "focus": "look"}))
+
+    class Scores:
+        async def keep(self, score):
+            kept.append(score)
+
+    async with open_office(plan, DONE, clock=clock, scores=Scores()) as office:
+        ada, adas = await office.key("ada")
+        run_id = await office.trigger(adas)
+        await office.ended(run_id)
+        body, once = {"focus": "look", "interval_seconds": 60}, adas | {"Idempotency-Key": "one"}
+        made = [
+            (await office.http.post("/v1/agents/watch/schedules", json=body, headers=once)).json() for _ in range(2)
+        ]
+        await clock.advance(130)
+        moments = {"since": made[0]["created_at"], "until": clock.now().isoformat()}
+        path = f"/v1/schedules/{made[0]['schedule_id']}/backfill"
+        filled = await office.http.post(path, json=moments, headers=adas)
+        scored = await office.http.post(f"/v1/runs/{run_id}/scores", json={"name": "good", "value": 1.0}, headers=adas)
+        told = (await office.http.get("/v1/ledger?kind=access&agent=watch", headers=adas)).json()["records"]
+
+    assert (filled.status_code, scored.status_code) == (200, 200)
+    assert filled.json()["queued"]
+    said = sorted((each["data"]["what"], each["data"]["by"], each["run_id"]) for each in told)
+    assert said == [
+        ("run_scored", f"{ada} (ada)", run_id),
+        ("schedule_backfilled", f"{ada} (ada)", ""),
+        ("schedule_created", "agent:watch", ""),
+        ("schedule_created", f"{ada} (ada)", ""),
+    ]
 
 
 async def test_the_ledger_knows_who_is_shown_what_and_who_drains_nodes(open_office, monkeypatch):

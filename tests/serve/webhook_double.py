@@ -10,7 +10,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.callback import Callback, CallbackStatus
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus, Mapping, SignatureForm, WebhookSource
 from owlclaw_ray.ids import CallbackId, DeliveryId, RandomIds, RunId
-from owlclaw_ray.store.commands import CallbackStored, ChangeCallback, DeliveryStored
+from owlclaw_ray.store.commands import AppendLedger, CallbackStored, ChangeCallback, DeliveryStored, LedgerAppended
 from owlclaw_ray.store.queries import CallbackById, CallbackFilter, DeliveryById, DeliveryFilter, Place
 from owlclaw_ray.webhooks.inbox import WebhookInbox
 from owlclaw_ray.webhooks.outbox import WebhookOutbox
@@ -71,6 +71,8 @@ class MemoryWebhookStore:
         if isinstance(command, ChangeCallback):
             self._callbacks[command.callback.callback_id] = command.callback
             return CallbackStored()
+        if isinstance(command, AppendLedger):
+            return LedgerAppended()
         stored = command.delivery if command.run is None else replace(command.delivery, run_id=command.run.run_id)
         self._deliveries[stored.delivery_id] = stored
         return DeliveryStored(stored)

@@ -149,6 +149,13 @@ async def test_the_pauses_grow_and_after_the_last_try_a_callback_is_dead_until_s
     assert (dead["attempts"], dead["next_try_at"], dead["problem"]) == (3, None, "the receiver answered 503")
 
     again = await installation.http.post(f"/v1/callbacks/{dead['callback_id']}/redelivery")
+    told = (await installation.http.get("/v1/ledger?kind=access")).json()["records"]
+    assert [(each["data"], each["run_id"]) for each in told] == [
+        (
+            {"what": "callback_redelivered", "callback_id": dead["callback_id"], "by": "system:local"},
+            dead["run_id"],
+        )
+    ]
     assert (again.status_code, again.json()["status"], again.json()["attempts"]) == (200, "pending", 0)
     assert [await installation.tell(seconds) for seconds in (0, 5)] == [1, 1]
     assert (await installation.callbacks())[0]["status"] == "delivered"

@@ -20,6 +20,8 @@ class CreateSchedule(Struct, frozen=True):
 
     schedule: Schedule
     limit: int
+    by: str = ""
+    """The principal that asks for it, which the ledger is told in the same commit if it changes anything; empty: the runtime itself."""
 
 
 class CancelSchedule(Struct, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from owlclaw_ray.domain.callback import Callback
+from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.ids import CallbackId, DeliveryId
 from owlclaw_ray.store.commands.runs import AgentBusy, QueueFull, QuotaReached, RunAccepted, SubmitRun
@@ -32,6 +33,8 @@ class ChangeCallback(Struct, frozen=True):
     """
 
     callback: Callback
+    records: tuple[LedgerRecord, ...] = ()
+    """Who asked for it, if somebody did: in the ledger if it is stored, once."""
 
 
 class ForgetWebhooks(Struct, frozen=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from msgspec.structs import replace
 
 from owlclaw_ray.counting import counted
@@ -69,6 +71,7 @@ def create_schedule(store: WorkingSet, command: CreateSchedule) -> ScheduleCreat
     keep(store, agent_key(schedule.agent))
     store.add_schedule(schedule)
     count_schedule(store, schedule, 1)
+    _tell(store, schedule, "schedule_created", schedule.created_at, command.by)
     return ScheduleCreated(schedule)
 
 
@@ -95,7 +98,7 @@ def cancel_schedule(store: WorkingSet, command: CancelSchedule) -> ScheduleCance
         case ScheduleStatus.CANCELLED:
             return ScheduleCancelled(False, schedule_id, "the schedule was cancelled before", ending, ended)
         case ScheduleStatus.ACTIVE | ScheduleStatus.PAUSED:
-            _tell(store, command, "schedule_cancelled")
+            _tell(store, schedule, "schedule_cancelled", command.at, command.by)
             store.change_schedule(replace(schedule, status=command.becomes, next_fire_at=None))
             count_schedule(store, schedule, -1)
             return ScheduleCancelled(True, schedule_id, "the schedule is cancelled", ending, ended)
@@ -129,18 +132,18 @@ def _change(
     if schedule.status is not status:
         goes_on = status is ScheduleStatus.ACTIVE
         schedule = replace(schedule, status=status, paused_until=command.at if goes_on else schedule.paused_until)
-        _tell(store, command, "schedule_resumed" if goes_on else "schedule_paused")
+        _tell(store, schedule, "schedule_resumed" if goes_on else "schedule_paused", command.at, command.by)
         store.change_schedule(schedule)
     return ScheduleChanged(schedule)
 
 
-def _tell(store: WorkingSet, command: PauseSchedule | ResumeSchedule | CancelSchedule, what: str) -> None:
-    """Tell the ledger who has the schedule changed, if it is not the runtime itself."""
-    if command.by:
-        record_id = derived_id("rec", command.schedule_id, what, str(to_micros(command.at)))
-        said: JsonObject = {"schedule_id": command.schedule_id, "by": command.by}
-        agent = command.agent
-        store.record((access_record(record_id, agent.tenant, what, command.at, said, agent_id=agent.agent_id),))
+def _tell(store: WorkingSet, schedule: Schedule, what: str, at: datetime, by: str) -> None:
+    """Tell the ledger who has the schedule made or changed, if it is not the runtime itself."""
+    if by:
+        record_id = derived_id("rec", schedule.schedule_id, what, str(to_micros(at)))
+        said: JsonObject = {"schedule_id": schedule.schedule_id, "by": by}
+        agent = schedule.agent
+        store.record((access_record(record_id, agent.tenant, what, at, said, agent_id=agent.agent_id),))
 
 
 def _need_firing(needs: RowNeeds, command: FireSchedule) -> None:

@@ -88,6 +88,7 @@ def _heard(store: WorkingSet, delivery: Delivery) -> Delivery:
 
 def _need_callback(needs: RowNeeds, command: ChangeCallback) -> None:
     needs.callbacks.add(command.callback.callback_id)
+    needs.record(command.records)
 
 
 @applies(ChangeCallback, needs=_need_callback)
@@ -96,11 +97,13 @@ def change_callback(store: WorkingSet, command: ChangeCallback) -> CallbackStore
     new = command.callback
     stored = store.callbacks.get(new.callback_id)
     if stored == new:
+        store.record(command.records)
         return CallbackStored()
     if stored is None or stored.agent != new.agent or stored.version != new.version - 1:
         mine = stored is not None and stored.agent.tenant == new.agent.tenant
         return CallbackChanged(stored if mine else None)
     store.change_callback(new)
+    store.record(command.records)
     return CallbackStored()
 
 

@@ -66,14 +66,8 @@ def back_to(connection, revision):
     for table in (*gone, "usage_of_tenants", "usage_of_agents", "usage_of_tools"):
         connection.execute(text(f"DROP TABLE {table}"))
     connection.execute(text("ALTER TABLE approvals DROP COLUMN allowed_by"))
-    for index in (
-        "runs_over",
-        "runs_over_by_agent",
-        "runs_over_by_definition",
-        "runs_by_definition",
-        "blobs_by_use",
-        "runs_of_keys",
-    ):
+    of_runs = ("runs_over", "runs_over_by_agent", "runs_over_by_definition", "runs_by_definition", "runs_of_keys")
+    for index in (*of_runs, "blobs_by_use"):
         connection.execute(text(f"DROP INDEX {index}"))
     columns = {
         "runs": ("kind", "definition", "counts_for"),
