@@ -21,6 +21,7 @@ from owlclaw_ray.domain.run import RunResult
 from owlclaw_ray.domain.skill import Skill, Withheld
 from owlclaw_ray.domain.tool import ToolCall
 from owlclaw_ray.domain.tool_call import ToolOutcome
+from owlclaw_ray.domain.trigger import Trigger
 
 _NO_SKILLS: Mapping[str, Withheld] = {}
 
@@ -136,11 +137,17 @@ def tool_finished(call: ToolCall, tool: str, outcome: ToolOutcome) -> JsonObject
 
 
 def run_finished(result: RunResult) -> JsonObject:
-    """Return the data of a run_finished entry, which a run ledger record repeats."""
+    """Return the data of a run_finished entry, which a run ledger record repeats: see run_record."""
     data: JsonObject = to_builtins(result)
     for name in ("tools_called", "model", "scripted"):
         del data[name]
     return data
+
+
+def run_record(finished: JsonObject, trigger: Trigger) -> JsonObject:
+    """Return the data of the ledger record of a run that ended so: with who asked for it, and for the runs above it, if it is known."""
+    by = trigger.all_submitters
+    return {**finished, "by": [*by]} if by else finished
 
 
 def request_data(request: ApprovalRequest) -> JsonObject:

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.approval import ApprovalRequest
-from owlclaw_ray.domain.entries import request_data, requested_record, run_finished
+from owlclaw_ray.domain.entries import request_data, requested_record, run_finished, run_record
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
@@ -175,7 +175,7 @@ class RunJournal:
             self._raise_failure()
             if self.idle is None:
                 self.record(EntryKind.RUN_FINISHED, data)
-                self.audit(LedgerKind.RUN, "end", data)
+                self.audit(LedgerKind.RUN, "end", run_record(data, self._run.trigger))
             self._stop_flusher()
             settlements, entries, ledger, blobs = self._take()
             run = self._run

@@ -123,6 +123,17 @@ async def test_a_sub_agent_is_an_agent_with_a_run_of_its_own_and_its_answer_is_t
     assert "run_continued" in journal
 
 
+async def test_the_ledger_says_of_a_started_run_who_asked_for_the_one_above_it(world):
+    world.define("lead", calls(sub("clerk", "count the chairs")), DONE)
+    world.define("clerk", DONE)
+    trigger = Trigger(TriggerKind.API, submitters=("key:ada",))
+    async with world.runtime() as runtime:
+        await runtime.outcome(await runtime.submit(AgentRef.parse("lead"), trigger))
+        told = await runtime.store.read(LedgerFilter(DEFAULT_TENANT, kind=LedgerKind.RUN))
+
+    assert [each.record.data["by"] for each in told] == [["key:ada"], ["key:ada"]]
+
+
 async def test_a_long_assignment_is_before_the_eyes_of_the_started_agent_whole(world):
     assignment = " ".join(f"word{number}" for number in range(2_000))
     world.define("lead", calls(sub("clerk", assignment)), DONE)

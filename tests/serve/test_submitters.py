@@ -331,6 +331,18 @@ async def test_the_ledger_knows_who_ends_runs_and_changes_schedules_and_is_told_
     assert [each["run_id"] for each in told if each["data"]["what"] == "run_cancelled"] == [run_id]
 
 
+async def test_the_ledger_knows_who_asked_for_each_run(open_office):
+    async with open_office(DONE) as office:
+        ada, adas = await office.key("ada")
+        run_id = await office.trigger(adas)
+        await office.ended(run_id)
+        [told] = (await office.http.get("/v1/ledger?kind=run", headers=adas)).json()["records"]
+        journal = (await office.http.get(f"/v1/runs/{run_id}?events=true", headers=adas)).json()
+
+    assert (told["run_id"], told["data"]["by"]) == (run_id, [ada])
+    assert not [event for event in journal["events"] if "by" in event["data"]]
+
+
 async def test_the_ledger_knows_who_makes_a_schedule_has_it_backfilled_and_scores_a_run_and_which_agent_makes_one(
     open_office, agents
 ):
