@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from owlclaw_ray.domain.entries import run_finished, run_record
+from owlclaw_ray.domain.entries import run_finished
 from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord, access_record
 from owlclaw_ray.domain.run import RunResult, RunStatus
@@ -80,8 +80,7 @@ def _end_cancelled(store: WorkingSet, run: RunRow, at: int) -> None:
     leave(store, run)
     agent, record_id, run_id = agent_of(run.agent), RecordId(end_record_id(run.run_id)), RunId(run.run_id)
     kind, moment = LedgerKind.RUN, from_micros(at)
-    record = run_record(data, run.snapshot().trigger)
-    store.record((LedgerRecord(record_id, agent.tenant, agent.agent_id, run_id, kind, moment, record),))
+    store.record((LedgerRecord(record_id, agent.tenant, agent.agent_id, run_id, kind, moment, data),))
 
 
 def end_record_id(run_id: str) -> str:
