@@ -178,6 +178,7 @@ _SAID: Mapping[Any, JsonObject] = {
         "expires_at": "2026-11-04T09:30:01.000Z",
     },
     wire.AccessKey: _KEY,
+    wire.KeyDetails: _KEY | {"use": {"open_runs": 17}},
     wire.AccessKeys: {"keys": [{}]},
     wire.IssuedKey: {"key": "owl_4fT0aQ1z_…", "about": {}},
     wire.KeyRequest: {"name": "ci", "scopes": ["operator"], "agents": ["agent:trader:*"], "days": 30},

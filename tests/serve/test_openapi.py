@@ -80,7 +80,7 @@ list_nodes                   GET    /v1/nodes                                   
 drain_node                   POST   /v1/nodes/{node}/drain                         -                 Nodes
 undrain_node                 POST   /v1/nodes/{node}/undrain                       -                 Nodes
 list_keys                    GET    /v1/keys                                       -                 AccessKeys
-get_key                      GET    /v1/keys/{key_id}                              -                 AccessKey
+get_key                      GET    /v1/keys/{key_id}                              -                 KeyDetails
 create_key                   POST   /v1/keys                                       KeyRequest        IssuedKey
 rotate_key                   POST   /v1/keys/{key_id}/rotate                       KeyRotation       IssuedKey
 revoke_key                   POST   /v1/keys/{key_id}/revoke                       -                 AccessKey
