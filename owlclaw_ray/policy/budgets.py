@@ -206,9 +206,10 @@ class RunBudgets:
     ) -> ModelRequest | None:
         """Return the request as it may be made, given what the run's calls used so far; `waits` is told when it waits and when not.
 
-        What finds too little left of the tokens of a minute, the tenant's or a key's, waits until there is enough, in the next one at the
-        latest if it is not more than all of them, or until `leaving` is set: then it is not to be made, nothing is reserved for it, and
-        None is returned. Raises BudgetExhaustedError; UnpricedModelError, if a budget counts money and the price of a model is unknown.
+        What finds too little left of the tokens of a minute, the tenant's or a key's, waits until there is enough: in the next one,
+        unless other runs have theirs first, which may go on for minutes where calls are of very different sizes. Or it waits until
+        `leaving` is set: then it is not to be made, nothing is reserved for it, and None is returned. Raises BudgetExhaustedError;
+        UnpricedModelError, if a budget counts money and the price of a model is unknown.
         """
         if not self._of_models and not await self._of_minute():
             return request
