@@ -21,6 +21,10 @@ from owlclaw_ray.placement.node_fence import NodeCutError
 
 _BUSY_PATIENCE = 3.5
 """How many times longer an answer may take on a machine that said that it is busy, as for the parts that its root looks after."""
+_SECONDS_AN_AGENT = 0.06
+"""How much longer it may take for each agent that is at work, or was to begin since the last answer. Hundreds that begin at once, each with
+a trigger of a mebibyte, keep a process from answering for so long; taken for dead, the next one would begin them all again.
+"""
 
 R = TypeVar("R")
 
@@ -33,7 +37,7 @@ class ActorHost:
     def __init__(self, host_id: str, node_id: str, actor: AgentHandle, patience: float, clock: Clock) -> None:
         self._host_id, self._node_id, self.actor, self._wait_limit = host_id, node_id, actor, patience
         self._clock = clock
-        self._busy = False
+        self._busy, self._at_work = False, 0
 
     @property
     def host_id(self) -> str:
@@ -47,10 +51,12 @@ class ActorHost:
 
     async def adopt(self, agents: Sequence[AgentRef], term: int) -> None:
         """See Host.adopt."""
+        self._at_work += len(agents)
         await self._answer(calls(self.actor).adopt(agents, term))
 
     async def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """See Host.wake."""
+        self._at_work += len(agents)
         return await self._answer(calls(self.actor).wake(agents))
 
     async def cancel(self, agent: AgentRef, run_id: RunId) -> bool:
@@ -67,8 +73,9 @@ class ActorHost:
 
     async def status(self, most: int) -> HostStatus:
         """See Host.status."""
+        began = self._at_work
         status = await self._answer_in_time(calls(self.actor).status(most))
-        self._busy = status.busy
+        self._busy, self._at_work = status.busy, status.running + self._at_work - began
         return status
 
     async def hosted(self) -> tuple[AgentRef, ...]:
@@ -96,7 +103,7 @@ class ActorHost:
         await self._answer(calls(self.actor).drain(grace))
 
     async def _answer_in_time(self, answer: Awaitable[R]) -> R:
-        limit = self._wait_limit * (_BUSY_PATIENCE if self._busy else 1)
+        limit = self._wait_limit * (_BUSY_PATIENCE if self._busy else 1) + _SECONDS_AN_AGENT * self._at_work
         try:
             async with deadline(self._clock, limit):
                 return await self._answer(answer)

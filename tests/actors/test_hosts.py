@@ -8,6 +8,7 @@ import pytest
 
 from actors.hosts import ActorHost, RootedPool
 from actors.nodes import Node, node_of
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.placement.host import HostStatus
 from owlclaw_ray.placement.host_pool import HostGoneError
@@ -134,11 +135,17 @@ class Agents:
     """An agent actor that answers as soon as it `may`."""
 
     def __init__(self):
-        self.busy, self.may = False, asyncio.Event()
+        self.busy, self.running, self.may = False, 0, asyncio.Event()
+
+    async def adopt(self, agents, term):
+        pass
+
+    async def wake(self, agents):
+        return ()
 
     async def status(self, most):
         await self.may.wait()
-        return HostStatus(0, busy=self.busy)
+        return HostStatus(0, running=self.running, busy=self.busy)
 
 
 @pytest.mark.parametrize(("busy", "late"), [(False, False), (True, True)])
@@ -175,3 +182,47 @@ async def test_a_host_that_does_not_answer_is_gone_on_a_busy_machine_too(monkeyp
 
     with pytest.raises(HostGoneError):
         await asked
+
+
+CROWD = [AgentRef.parse(f"watch:{number}") for number in range(390)]
+
+
+async def crowd_adopted(host, agents):
+    await host.adopt(CROWD, 1)
+
+
+async def crowd_woken(host, agents):
+    await host.wake(CROWD)
+
+
+async def crowd_at_work(host, agents):
+    agents.running = len(CROWD)
+    agents.may.set()
+    await host.status(0)
+    agents.may.clear()
+
+
+async def crowd_idle_again(host, agents):
+    await crowd_adopted(host, agents)
+    agents.may.set()
+    await host.status(0)
+    agents.may.clear()
+
+
+@pytest.mark.parametrize(
+    ("happened", "late"),
+    [(crowd_adopted, True), (crowd_woken, True), (crowd_at_work, True), (crowd_idle_again, False)],
+)
+async def test_a_host_may_answer_late_while_hundreds_of_agents_begin_or_are_at_work(monkeypatch, happened, late):
+    monkeypatch.setattr("actors.hosts.calls", lambda actor: actor)
+    agents, clock = Agents(), ManualClock()
+    host = ActorHost("host-1", "one", agents, 6.0, clock)
+    await happened(host, agents)
+
+    asked = asyncio.create_task(host.status(0))
+    await clock.wait_for_sleepers()
+    await clock.advance(25.0)
+    agents.may.set()
+    [answer] = await asyncio.gather(asked, return_exceptions=True)
+
+    assert isinstance(answer, HostStatus if late else HostGoneError)
