@@ -90,7 +90,7 @@ def up(folder: Path, environ: Mapping[str, str], announce: Announce, *, links: b
     ConfigurationError before anything is started.
     """
     prepared = prepare(folder, environ)
-    console = partial(_console, prepared.settings.http.is_local)
+    console = _console if prepared.settings.http.is_local else _locked_console
     if prepared.settings.log.format != "json":
         return _run(
             prepared, announce, partial(_linked_console, console, environ.get(KEY_VARIABLE)) if links else console
@@ -106,9 +106,14 @@ def up(folder: Path, environ: Mapping[str, str], announce: Announce, *, links: b
     return 1
 
 
-def _console(open_to_all: bool, url: str) -> str:  # noqa: FBT001 - bound by partial
+def _console(url: str) -> str:
     """Return what is said of the console, without a secret."""
-    return f"{url}/console" + ("" if open_to_all else " (sign in with: owlclaw console)")
+    return f"{url}/console"
+
+
+def _locked_console(url: str) -> str:
+    """Return the same where a key is needed."""
+    return f"{_console(url)} (sign in with: owlclaw console)"
 
 
 def _linked_console(plain: Callable[[str], str], key: str | None, url: str) -> str:
@@ -120,7 +125,7 @@ def _linked_console(plain: Callable[[str], str], key: str | None, url: str) -> s
         with SyncClient(url, api_key=key or None, timeout=_LINK_SECONDS, attempts=1) as client:
             link = console_link(client)
     except UnauthenticatedError:
-        return _console(False, url)
+        return _locked_console(url)
     except OwlClawError as error:
         logger.info("there is no link to the console: %s", error)
         return plain(url)

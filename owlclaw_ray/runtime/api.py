@@ -380,7 +380,7 @@ class Runtime:
         """Have the judgement kept beside the run's trace, in the place of an earlier one of its name, and return it when the ledger knows
         that the principal `by` gave it.
 
-        Raises StoreUnavailableError,  NotFoundError, ScoreRefusedError, ReceiverError.
+        Raises StoreUnavailableError, NotFoundError, ScoreRefusedError, ReceiverError.
         """
         run = await self.run(tenant, run_id)
         score = score_of(run, judgement)

@@ -131,11 +131,15 @@ async def test_a_root_that_refuses_the_order_of_a_superseded_directory_keeps_its
     assert await names(pool) == {"host of two"}
 
 
+CROWD = [AgentRef.parse(f"watch:{number}") for number in range(390)]
+
+
 class Agents:
-    """An agent actor that answers as soon as it `may`."""
+    """An agent actor that answers as soon as it `may`, and its host."""
 
     def __init__(self):
-        self.busy, self.running, self.may = False, 0, asyncio.Event()
+        self.busy, self.running, self.may, self.clock = False, 0, asyncio.Event(), ManualClock()
+        self.host = ActorHost("host-1", "one", self, 6.0, self.clock)
 
     async def adopt(self, agents, term):
         pass
@@ -147,82 +151,60 @@ class Agents:
         await self.may.wait()
         return HostStatus(0, running=self.running, busy=self.busy)
 
+    async def say(self, *, busy=False, running=0):
+        """Have the host ask, and be told this at once."""
+        self.busy, self.running = busy, running
+        self.may.set()
+        await self.host.status(0)
+        self.may.clear()
 
-@pytest.mark.parametrize(("busy", "late"), [(False, False), (True, True)])
-async def test_a_host_may_answer_late_on_a_machine_that_said_that_it_is_busy_and_on_no_other(monkeypatch, busy, late):
-    monkeypatch.setattr("actors.hosts.calls", lambda actor: actor)
-    agents, clock = Agents(), ManualClock()
-    host = ActorHost("host-1", "one", agents, 6.0, clock)
-    agents.busy = busy
-    agents.may.set()
-    await host.status(0)
-    agents.may.clear()
-
-    asked = asyncio.create_task(host.status(0))
-    await clock.wait_for_sleepers()
-    await clock.advance(20.0)
-    agents.may.set()
-    [answer] = await asyncio.gather(asked, return_exceptions=True)
-
-    assert isinstance(answer, HostStatus if late else HostGoneError)
+    async def answer_after(self, seconds):
+        """Have the host ask, and be answered so many seconds later; return what it makes of that."""
+        asked = asyncio.create_task(self.host.status(0))
+        await self.clock.wait_for_sleepers()
+        await self.clock.advance(seconds)
+        self.may.set()
+        [answer] = await asyncio.gather(asked, return_exceptions=True)
+        return answer
 
 
-async def test_a_host_that_does_not_answer_is_gone_on_a_busy_machine_too(monkeypatch):
-    monkeypatch.setattr("actors.hosts.calls", lambda actor: actor)
-    agents, clock = Agents(), ManualClock()
-    host = ActorHost("host-1", "one", agents, 6.0, clock)
-    agents.busy = True
-    agents.may.set()
-    await host.status(0)
-    agents.may.clear()
-
-    asked = asyncio.create_task(host.status(0))
-    await clock.wait_for_sleepers()
-    await clock.advance(22.0)
-
-    with pytest.raises(HostGoneError):
-        await asked
+async def nothing(agents):
+    pass
 
 
-CROWD = [AgentRef.parse(f"watch:{number}") for number in range(390)]
+async def idle(agents):
+    await agents.host.adopt(CROWD, 1)
+    await agents.say()
 
 
-async def crowd_adopted(host, agents):
-    await host.adopt(CROWD, 1)
+async def busy_machine(agents):
+    await agents.say(busy=True)
 
 
-async def crowd_woken(host, agents):
-    await host.wake(CROWD)
+async def adopted(agents):
+    await agents.host.adopt(CROWD, 1)
 
 
-async def crowd_at_work(host, agents):
-    agents.running = len(CROWD)
-    agents.may.set()
-    await host.status(0)
-    agents.may.clear()
+async def woken(agents):
+    await agents.host.wake(CROWD)
 
 
-async def crowd_idle_again(host, agents):
-    await crowd_adopted(host, agents)
-    agents.may.set()
-    await host.status(0)
-    agents.may.clear()
+async def at_work(agents):
+    await agents.say(running=len(CROWD))
 
 
 @pytest.mark.parametrize(
-    ("happened", "late"),
-    [(crowd_adopted, True), (crowd_woken, True), (crowd_at_work, True), (crowd_idle_again, False)],
+    ("before", "in_time", "too_late"),
+    [(nothing, 5, 7), (idle, 5, 7), (busy_machine, 20, 22), (adopted, 29, 30), (woken, 29, 30), (at_work, 29, 30)],
 )
-async def test_a_host_may_answer_late_while_hundreds_of_agents_begin_or_are_at_work(monkeypatch, happened, late):
+async def test_a_host_may_answer_later_where_its_machine_is_busy_or_many_agents_begin_or_are_at_work_and_not_for_ever(
+    monkeypatch, before, in_time, too_late
+):
     monkeypatch.setattr("actors.hosts.calls", lambda actor: actor)
-    agents, clock = Agents(), ManualClock()
-    host = ActorHost("host-1", "one", agents, 6.0, clock)
-    await happened(host, agents)
+    answers = []
+    for seconds in (in_time, too_late):
+        agents = Agents()
+        await before(agents)
+        answers.append(await agents.answer_after(seconds))
 
-    asked = asyncio.create_task(host.status(0))
-    await clock.wait_for_sleepers()
-    await clock.advance(25.0)
-    agents.may.set()
-    [answer] = await asyncio.gather(asked, return_exceptions=True)
-
-    assert isinstance(answer, HostStatus if late else HostGoneError)
+    assert list(map(type, answers)) == [HostStatus, HostGoneError]

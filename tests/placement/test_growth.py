@@ -171,6 +171,19 @@ async def test_a_directory_that_ends_asks_for_no_machines_any_more():
     assert cloud.asked == [[1.0, 1.0], []]
 
 
+async def test_a_directory_whose_cluster_hands_its_agents_over_asks_for_no_machines_any_more_and_places_nobody():
+    pool, cloud = SteeredPool(), Cloud(2)
+
+    async with directory_that_asked(cloud, pool) as (directory, _):
+        directory.close()
+        await beats(directory, WAIT_BEATS + 1)
+        await pool.kill(next(iter(pool.hosts.values())))
+        await beats(directory, WAIT_BEATS + 1)
+
+    assert cloud.asked == [[1.0, 1.0], []]
+    assert (len(pool.hosts), pool.made) == (1, 2)
+
+
 async def test_a_directory_that_ends_for_its_own_node_alone_leaves_the_request_to_its_successor():
     cloud = Cloud(2)
 

@@ -53,7 +53,7 @@ async def test_without_the_key_that_the_server_needs_it_says_so(cli, served, run
 
 
 async def test_a_terminal_is_shown_what_works(served, runtime):  # noqa: F811
-    shown = partial(_linked_console, partial(_console, True))
+    shown = partial(_linked_console, _console)
     assert shown(None, served) == f"{served}/console", "nobody needs a key"
 
     key = (await runtime.keys.create(LOCAL, KeyRequest("ada", ("viewer",)))).text
@@ -66,7 +66,7 @@ async def test_a_terminal_is_shown_what_works(served, runtime):  # noqa: F811
 def test_a_server_that_does_not_give_a_link_costs_a_terminal_nothing_but_the_link():
     nowhere = f"http://127.0.0.1:{free_ports(1)[0]}"
 
-    assert _linked_console(partial(_console, True), "owl_k_s", nowhere) == f"{nowhere}/console"
+    assert _linked_console(_console, "owl_k_s", nowhere) == f"{nowhere}/console"
 
 
 @pytest.mark.parametrize("terminal", [True, False])
