@@ -40,7 +40,7 @@ class NodeWatch:
         self._looked: float | None = None
         self._lost: frozenset[str] = frozenset()
         self.clusters: frozenset[str] | None = None
-        """Those that have nodes which are not lost; None before the first look."""
+        """Those that had nodes which were not lost at the last look; None before the first one."""
 
     async def tick(self) -> None:
         """Look once, and mark who is lost. To be called every second; raises StoreUnavailableError."""
@@ -53,13 +53,10 @@ class NodeWatch:
             self._since.clear()
         still = self._standing_still(nodes, began, now)
         lost = {node.node_id for node in nodes if node.state is NodeState.LOST}
-        gone = set(lost)
         for node in still:
-            if await self._take_for_lost(node):
-                gone.add(node.node_id)
-                if node.state is NodeState.ACTIVE:
-                    lost.add(node.node_id)
-        self.clusters = frozenset(node.cluster for node in nodes if node.node_id not in gone)
+            if await self._take_for_lost(node) and node.state is NodeState.ACTIVE:
+                lost.add(node.node_id)
+        self.clusters = frozenset(node.cluster for node in nodes if node.node_id not in lost)
         if lost != self._lost:
             self._lost = frozenset(lost)
             self._changed(self._lost)

@@ -308,7 +308,7 @@ async def test_a_cluster_that_is_leaving_does_not_ask_for_the_lease(east):
 
     await east.tick(1.0)
 
-    assert (east.lease.role, east.told) == (LeaseRole.LEAVING, ["begin"])
+    assert (east.lease.role, east.lease.held, east.told) == (LeaseRole.LEAVING, False, ["begin"])
 
 
 async def test_a_cluster_whose_handover_was_carried_out_but_not_answered_is_leaving_when_it_tries_again(east, west):

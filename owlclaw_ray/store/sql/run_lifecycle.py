@@ -62,7 +62,7 @@ def activate(store: WorkingSet, command: ActivateAgent) -> Answer:
     if stale := store.stale_term(command.term):
         return stale
     agent = store.agents[agent_key(command.agent)]
-    if agent.activation_id != command.activation_id and store.is_leaving(agent):
+    if store.is_leaving(agent):
         return AgentLeaving()
     refused = no_room_for(store, agent.agent)
     if refused is not None:
