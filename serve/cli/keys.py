@@ -179,7 +179,7 @@ def show(
     typer.echo(f"{found['key_id']} ({found['name']}) of tenant {found['tenant']} · {standing}")
     use = cast("dict[str, int | None]", found["use"])
     rows = [(name.replace("_", " "), f"{use[name] or 0:,}", f"{limit:,}") for name, limit in _quotas(found).items()]
-    table(("QUOTA", "USED", "OF"), rows, empty="it has no quotas of its own: it may what its tenant may")
+    table(("QUOTA", "USED", "OF"), rows, empty="it has no quotas of its own: those of its tenant hold")
 
 
 def _quotas(key: wire.AccessKey) -> dict[str, int]:
