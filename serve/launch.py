@@ -177,7 +177,7 @@ class ServerLifecycle:
 
     def __init__(self, data_dir: Path, scratch: Path, announce: Announce, *, as_json: bool) -> None:
         """`announce` reaches the user also while Ray's output is redirected. `as_json`: the form of logs that are kept."""
-        self._as_json, self._data_dir, self.scratch, self.announce = as_json, data_dir, scratch, announce
+        self._as_json, self._data_dir, self.scratch, self._announce = as_json, data_dir, scratch, announce
         self.signals = StopSignals(
             lambda: self.exit(INTERRUPTED, "stopped at once; what was accepted resumes at the next start")
         )
@@ -185,6 +185,11 @@ class ServerLifecycle:
         self.started, self.told = threading.Event(), threading.Event()
         """Triggers are accepted; a stop before that was announced."""
         self._ending = threading.RLock()
+
+    def announce(self, line: str) -> None:
+        """Announce a line, one thread at a time; behind the line that says why this process ends there is no other."""
+        with self._ending:
+            self._announce(line)
 
     def announce_stop(self) -> None:
         """Announce a stop during the start as soon as it is requested, in a thread: a signal handler may not print."""

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from serve.cli.connection import environment
+from serve.launch import LOST_RAY
 from serve.shutdown import SignalEvent, StopStep, run_stop_steps
 
 GENEROUS = 60.0
@@ -30,6 +31,24 @@ signals.only_note()
 print(run_stop_steps([StopStep("waiting for ever", threading.Event().wait, float(sys.argv[2]))]), flush=True)
 """
 
+
+LOSING_RAY = """
+import pathlib, sys, threading
+from serve.launch import ServerLifecycle
+
+
+def announce(line):
+    print(line, flush=True)
+    if "ended" in line:
+        late = threading.Thread(target=life.announce, args=["tool workers are ready"], daemon=True)
+        late.start()
+        late.join(1.0)
+
+
+folder = pathlib.Path(sys.argv[1])
+life = ServerLifecycle(folder, folder / "scratch", announce, as_json=False)
+life.lose("Ray's raylet")
+"""
 
 INTERRUPTED_ANYWHERE = """
 import signal, sys
@@ -147,3 +166,18 @@ def test_signals_in_quick_succession_are_one(stopping):
 
     assert process.communicate(timeout=GENEROUS)[0] == "['waiting for ever']\n"
     assert process.returncode == 0
+
+
+def test_the_last_line_of_a_runtime_that_lost_ray_says_so_whatever_other_threads_have_to_say(tmp_path):
+    losing = subprocess.run(
+        [sys.executable, "-c", LOSING_RAY, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=GENEROUS,
+        env=environment(),
+        check=False,
+    )
+
+    assert losing.returncode == LOST_RAY, losing.stderr
+    [line] = losing.stdout.splitlines()
+    assert line.startswith("ended: Ray's raylet has ended")
