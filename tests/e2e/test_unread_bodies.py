@@ -57,10 +57,11 @@ def test_a_large_body_stays_with_its_sender_until_it_has_a_place_and_small_ones_
         "OWLCLAW_HTTP__BODIES_LIMIT_BYTES": str(LIMIT),
     }
     installation.up()
-    first, second = Sender(installation.port), Sender(installation.port)
+    first = Sender(installation.port)
+    first.send(LIMIT - len(PIECE))  # more than lies in buffers on its way: it has the place
+    second = Sender(installation.port)
+    sending = threading.Thread(target=second.send, args=(LIMIT,))
     with closing(first.connection), closing(second.connection):
-        first.send(LIMIT - len(PIECE))  # more than lies in buffers on its way: it has the place
-        sending = threading.Thread(target=second.send, args=(LIMIT,))
         sending.start()
 
         before = -1
