@@ -36,6 +36,15 @@ Serve would have all others wait, probes among them.
 """
 
 
+def serve_logging(form: str) -> dict[str, object]:
+    """Return Serve's logging configuration: its warnings, as text or `json`, and no line for each request.
+
+    A replica has that of its deployment, not the one that Serve was started with.
+    """
+    encoding = "JSON" if form == "json" else "TEXT"
+    return {"encoding": encoding, "log_level": "WARNING", "enable_access_log": False}
+
+
 def log_here(plan: LogPlan) -> None:
     """Have this replica log to its own standard error: Serve has given it one that leads to Serve's logger, which takes warnings of its
     own only, and drops what we say.
@@ -109,6 +118,7 @@ def ingress(
         graceful_shutdown_timeout_s=_SHUTDOWN_SECONDS,
         health_check_period_s=_CHECK_INTERVAL,
         ray_actor_options={"num_cpus": 0},
+        logging_config=serve_logging(plan.worker.log.format),
         **(one_for_each_node(plan.namespace) if replicas is None else {"num_replicas": replicas}),
     )(ray_serve.ingress(api)())
     return deployment.bind(*beside)

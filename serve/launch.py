@@ -314,7 +314,7 @@ def _start(
     from actors.node_files import check_files, files_of
     from actors.nodes import check_nodes, is_connected, living_nodes
     from actors.secrets import hand_over
-    from serve.deployment import ingress
+    from serve.deployment import ingress, serve_logging
     from serve.runtime_plan import entrusted_of, hatchet_plan, plan_of, slots_of
 
     settings, announce, started = prepared.settings, life.announce, time.monotonic()
@@ -345,7 +345,7 @@ def _start(
     host, port = (http.host, http.port) if front is None else (DEFAULT_HOST, free_ports(1)[0])
     ray_serve.start(
         http_options={"host": host, "port": port, "access_log": False, "location": "HeadOnly"},
-        logging_config=_quiet(settings.log.format),
+        logging_config=serve_logging(settings.log.format),
     )
     cluster.wait_for_store()
     scheme, _, place = settings.store_url.partition("://")
@@ -474,8 +474,3 @@ def _as_json(line: str, level: str = "", **more: str) -> str:
     level = level or _SAID.get(said) or ("error" if line.startswith(_ENDS) else "info")
     event = line.removeprefix(f"{said}: ") if said else line
     return json_line(event, __name__, SystemClock().now(), level=level, **more)
-
-
-def _quiet(form: str) -> dict[str, object]:
-    encoding = "JSON" if form == "json" else "TEXT"
-    return {"encoding": encoding, "log_level": "WARNING", "enable_access_log": False}

@@ -51,12 +51,21 @@ def verified(said):
     return said.partition("ompared with ")[0]
 
 
+def lines_about_requests(installation):
+    """Return the lines of the logs of Serve's processes that tell of a request: a tenth of what a request costs would go there."""
+    logs = [*installation.scratch().resolve().rglob("serve/*.log")]
+    assert any("replica" in each.name for each in logs), logs
+    return [line for each in logs for line in each.read_text().splitlines() if "/v1/" in line]
+
+
 def test_after_ctrl_c_and_a_new_start_everything_is_there_and_what_fell_due_fires(installation):
     installation.define("watch", LOOKS, FOLLOWS_UP)
+    installation.variables |= {"RAY_SERVE_REQUEST_PATH_LOG_BUFFER_SIZE": "1"}  # at once, not a thousand lines later
     installation.up()
     with installation.client() as client:
         first = client.submit("watch", {"x": 1}, wait=60)
         records = len(client.ledger(agent="watch"))
+    assert lines_about_requests(installation) == []
     assert installation.interrupt() == 0
 
     installation.up()

@@ -20,8 +20,7 @@ import ray
 from fastapi import FastAPI
 from ray import serve as ray_serve
 from actors.logs import LogPlan
-from serve.deployment import log_here
-from serve.launch import _quiet
+from serve.deployment import log_here, serve_logging
 
 def api():
     log_here(LogPlan("info", "json"))
@@ -31,7 +30,7 @@ def api():
 
 ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, _temp_dir=sys.argv[1])
 http = {"host": "127.0.0.1", "port": int(sys.argv[2]), "location": "HeadOnly"}
-ray_serve.start(http_options=http, logging_config=_quiet("json"))
+ray_serve.start(http_options=http, logging_config=serve_logging("json"))
 deployment = ray_serve.deployment(num_replicas=1, ray_actor_options={"num_cpus": 0})(ray_serve.ingress(api)())
 ray_serve.run(deployment.bind(), name="x", route_prefix="/")
 ray_serve.shutdown()
