@@ -35,6 +35,8 @@ def serve(application: Callable[[], Any]) -> None:
     import ray
     from ray import serve as ray_serve
 
+    from serve.deployment import serve_logging
+
     try:
         ray.init(
             address="local",
@@ -47,11 +49,12 @@ def serve(application: Callable[[], Any]) -> None:
         )
         signal.signal(signal.SIGTERM, lambda *_: stopping.set())  # ray.init puts its own there
         front.start()
+        logging_config = serve_logging("text")
         ray_serve.start(
             http_options={"host": "127.0.0.1", "port": inner_port, "access_log": False, "location": "HeadOnly"},
-            logging_config={"log_level": "WARNING", "enable_access_log": False},
+            logging_config=logging_config,
         )
-        ray_serve.run(application(), route_prefix="/")
+        ray_serve.run(application(), route_prefix="/", logging_config=logging_config)
         if not stopping.is_set():
             front.wait_until_served(_SERVED_SECONDS)
             print(f"ready {front.url}", flush=True)

@@ -16,7 +16,6 @@ def application() -> Any:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from serve.deployment import serve_logging
     from serve.loopback import keep_replica_on_loopback
 
     async def trigger(request: Request) -> Response:
@@ -29,12 +28,7 @@ def application() -> Any:
         app.add_route("/v1/agents/{agent}/triggers", trigger, methods=["POST"])
         return app
 
-    deployment = ray_serve.deployment(
-        num_replicas=1,
-        max_ongoing_requests=2_000,
-        ray_actor_options={"num_cpus": 0},
-        logging_config=serve_logging("text"),
-    )
+    deployment = ray_serve.deployment(num_replicas=1, max_ongoing_requests=2_000, ray_actor_options={"num_cpus": 0})
     return deployment(ray_serve.ingress(api)()).bind()
 
 
