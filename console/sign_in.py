@@ -30,11 +30,13 @@ class SignInPages(Pages):
         """Return a file."""
         return static_response(request, request.path_params["name"])
 
-    @page("GET /console/sign-in", PUBLIC, "next")
+    @page("GET /console/sign-in", PUBLIC, "next", "link")
     async def console_sign_in(self, request: Request) -> Response:
-        """Show the form, or lead on whoever needs none."""
+        """Show the form, or lead on whoever needs none. With `link` a code follows, which the page takes and others would leave
+        in the address: it signs in as the code's principal, whoever is signed in.
+        """
         following = own_path(request.query_params.get("next", ""))
-        if await self._principal(request) is not None:
+        if "link" not in request.query_params and await self._principal(request) is not None:
             return RedirectResponse(following, 303)
         return await self._form(request, following)
 

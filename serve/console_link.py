@@ -11,4 +11,4 @@ def console_link(client: SyncClient) -> str:
     Raises UnauthenticatedError if a key is needed and the client's is none that is good.
     """
     code, address = client.console_code(), f"{client.client.url}/console"
-    return address if code is None else f"{address}/sign-in#{code}"
+    return address if code is None else f"{address}/sign-in?link=yes#{code}"

@@ -54,7 +54,7 @@ def test_a_terminal_is_shown_a_link_that_signs_in_once_and_a_pipe_only_the_addre
     installation.variables = {"OWLCLAW_API_KEY": key}
 
     with up(installation, os.openpty) as said:
-        assert re.fullmatch(rf"{re.escape(url)}/sign-in#\S+ \(signs in once, within a minute\)", said), said
+        assert re.fullmatch(rf"{re.escape(url)}/sign-in\?link=yes#\S+ \(signs in once, within a minute\)", said), said
         assert key not in said
         code = said.split()[0].partition("#")[2]
         answers = []

@@ -169,39 +169,49 @@ def offering_of(server: McpServerOptions, listed: Sequence[JsonObject]) -> Serve
         fitting = (each for each in server.rules if fnmatchcase(raw, each.tools))
         rule = next(own, next(fitting, _ANY))
         if not rule.enabled:
-            left_out.append(LeftOut(raw, f"mcp.servers.{server.name}.tools turns it off"))
+            left_out.append(_left_out(raw, f"mcp.servers.{server.name}.tools turns it off"))
             continue
         unusable = _mapping(tool.get("_meta")).get(UNUSABLE)
         if unusable:
-            left_out.append(LeftOut(raw, str(unusable)))
+            left_out.append(_left_out(raw, str(unusable)))
             continue
         try:
             definition = _definition(server, tool, rule)
         except ConfigurationError as error:
-            left_out.append(LeftOut(raw, "; ".join(str(problem) for problem in error.problems)))
+            left_out.append(_left_out(raw, "; ".join(str(problem) for problem in error.problems)))
             continue
         except RecursionError:
-            left_out.append(LeftOut(raw, "inputSchema: is nested too deeply"))
+            left_out.append(_left_out(raw, "inputSchema: is nested too deeply"))
             continue
         except Exception as error:  # noqa: BLE001 (a server may write anything, and the others of its tools stay)
-            left_out.append(LeftOut(raw, f"inputSchema: cannot be read: {type(error).__name__}: {error}"))
+            left_out.append(_left_out(raw, f"inputSchema: cannot be read: {type(error).__name__}: {error}"))
             continue
         taken = definitions.get(definition.wire_name)
         if taken is not None:
-            left_out.append(LeftOut(raw, f"it cannot be told from the server's tool {taken.metadata[RAW_NAME]!r}"))
+            left_out.append(_left_out(raw, f"it cannot be told from the server's tool {taken.metadata[RAW_NAME]!r}"))
         elif len(definitions) == _MAX_TOOLS:
-            left_out.append(LeftOut(raw, f"a server may have {_MAX_TOOLS} tools"))
+            left_out.append(_left_out(raw, f"a server may have {_MAX_TOOLS} tools"))
         elif together + (size := len(orjson.dumps(definition.input_schema))) > _MAX_TOTAL_BYTES:
             what = f"the schemas of a server's tools may have {_MAX_TOTAL_BYTES} bytes together"
-            left_out.append(LeftOut(raw, what))
+            left_out.append(_left_out(raw, what))
         else:
             together += size
             definitions[definition.wire_name] = definition
     return ServerTools(tuple(definitions.values()), tuple(left_out))
 
 
+def _left_out(tool: str, why: str) -> LeftOut:
+    """Return it with as much of what the server wrote as people can read."""
+    return LeftOut(_beginning(tool, _NAME_CHARACTERS), _beginning(why, _VALUE_CHARACTERS))
+
+
+def _beginning(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def _definition(server: McpServerOptions, tool: JsonObject, rule: ToolRule) -> ToolDefinition:
     raw = str(tool["name"])
+    check_name(raw, "name")
     name = canonical_mcp_name(server.name, raw)
     problems = tool_name_problems(name)
     if problems:
@@ -217,7 +227,6 @@ def _definition(server: McpServerOptions, tool: JsonObject, rule: ToolRule) -> T
         tags.add("dangerous")
     if said.get("openWorldHint") is True or isinstance(server.endpoint, Address):
         tags.add("network")
-    check_name(raw, "name")
     written = _mapping(tool.get("inputSchema"))
     if _size(written, _mapping(written.get("$defs")), {}) > _MAX_SCHEMA_PARTS:
         what = f"has more than {_MAX_SCHEMA_PARTS} parts when its references are followed"

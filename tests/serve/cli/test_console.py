@@ -36,7 +36,7 @@ async def test_with_a_key_the_link_signs_in_once_and_does_not_hold_the_key(cli, 
 
     shown = cli("console")
 
-    code = re.fullmatch(rf"{served}/console/sign-in#(\S+)", shown.stdout.strip())[1]
+    code = re.fullmatch(rf"{served}/console/sign-in\?link=yes#(\S+)", shown.stdout.strip())[1]
     assert key not in shown.output
     async with Browser(staged()[1]) as browser:
         answer = await browser.fill("/console/sign-in", "/console/sign-in", code=code)
@@ -58,7 +58,7 @@ async def test_a_terminal_is_shown_what_works(served, runtime):  # noqa: F811
 
     key = (await runtime.keys.create(LOCAL, KeyRequest("ada", ("viewer",)))).text
 
-    assert re.fullmatch(rf"{served}/console/sign-in#\S+ \(signs in once, within a minute\)", shown(key, served))
+    assert re.fullmatch(rf"{served}/console/sign-in\?link=yes#\S+ \(signs in once, within a minute\)", shown(key, served))
     for without in ("", "owl_0_nobody", None):
         assert shown(without, served) == f"{served}/console (sign in with: owlclaw console)"
 

@@ -7,7 +7,7 @@ import pytest
 
 from owlclaw_ray.domain.tool import Effect, Permission
 from owlclaw_ray.tools.mcp.options import Address, Annotations, Command, McpServerOptions, ToolRule
-from owlclaw_ray.tools.mcp.server_tools import offering_of
+from owlclaw_ray.tools.mcp.server_tools import UNUSABLE, offering_of
 
 OBJECT = {"type": "object", "properties": {"path": {"type": "string"}}}
 
@@ -94,6 +94,22 @@ def test_a_tool_whose_schema_is_refused_is_left_out_and_the_others_stay(caplog):
     assert left_out.tool == "move"
     assert "inputSchema: properties.at.oneOf: the keyword 'oneOf' is not supported" in left_out.why
     assert "'move' of the MCP server files is left out" in caplog.text
+
+
+def test_a_name_of_any_length_is_refused_at_once_and_told_in_short():
+    """One character after another was taken from it until it fitted."""
+    [left_out] = offering_of(server(), [listed("a" * 16_000_000)]).left_out
+
+    assert len(left_out.tool) < 300
+    assert "is longer than 200 characters" in left_out.why
+
+
+def test_why_a_tool_is_left_out_is_told_in_short():
+    unusable = listed() | {"_meta": {UNUSABLE: "no " * 1_000_000}}
+
+    [left_out] = offering_of(server(), [unusable]).left_out
+
+    assert len(left_out.why) < 1_100
 
 
 def test_tools_that_providers_cannot_tell_apart_are_not_both_offered():
