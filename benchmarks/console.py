@@ -221,11 +221,11 @@ def _kinds_of_pages(first_run: str) -> Mapping[str, Sequence[Poll]]:
     """Return what open pages ask for, as their templates have it; a run's page follows a stream instead."""
     rows, chart = f"/console/runs?upto={first_run}&fragment=rows", "/console/runs?fragment=chart"
     return {
-        "runs": [Poll(rows, 4), Poll(chart, 30)],
-        "runs that failed": [Poll("/console/runs?status=failed&fragment=rows", 4)],
-        "agents": [Poll("/console/agents?fragment=rows", 5)],
+        "runs": [Poll(rows, 6), Poll(chart, 60)],
+        "runs that failed": [Poll("/console/runs?status=failed&fragment=rows", 6)],
+        "agents": [Poll("/console/agents?fragment=rows", 6)],
         "agents by cost": [Poll("/console/agents?sort=cost&fragment=rows", 30)],
-        "an agent": [Poll("/console/agents/bench:1?fragment=live", 5)],
+        "an agent": [Poll("/console/agents/bench:1?fragment=live", 6)],
         "approvals": [Poll("/console/approvals?fragment=live", 4)],
         "schedules": [Poll("/console/schedules?fragment=rows", 10)],
         "fleet": [Poll("/console/fleet?fragment=live", 10)],

@@ -68,7 +68,7 @@ class AgentPages(Pages):
 
     place: ClassVar[str] = "agents"
 
-    @page("GET /console/agents", "agents:read", "after", "sort", "name", "busy", FRAGMENT, live={"rows": 2.5})
+    @page("GET /console/agents", "agents:read", "after", "sort", "name", "busy", FRAGMENT, live={"rows": 3.0})
     async def console_agents(self, request: Request) -> Response:
         """Show a page of agents: all, those whose names begin somehow, or those that have something to do."""
         asked = request.query_params
@@ -128,7 +128,7 @@ class AgentPages(Pages):
         found = await self._runtime.run_usage(where)
         return {each.agent: each.counts.cost / NANO for each in found if each.agent is not None}
 
-    @page("GET /console/agents/{agent}", "agents:read", FRAGMENT, live={"live": 2.5})
+    @page("GET /console/agents/{agent}", "agents:read", FRAGMENT, live={"live": 3.0})
     async def console_agent(self, request: Request) -> Response:
         """Show an agent, with as much of what it has as the principal may see. What changes often is a part, which needs only that."""
         ref = agent_of(request, request.path_params["agent"])

@@ -95,7 +95,7 @@ class RunsPages(Pages):
         "upto",
         "did",
         FRAGMENT,
-        live={"rows": 2.0, "chart": 10.0},
+        live={"rows": 3.0, "chart": 30.0},
     )
     async def console_runs(self, request: Request) -> Response:
         """Show a page of runs; what comes while it is looked at is counted above, and moves nothing."""
