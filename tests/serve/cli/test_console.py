@@ -58,7 +58,9 @@ async def test_a_terminal_is_shown_what_works(served, runtime):  # noqa: F811
 
     key = (await runtime.keys.create(LOCAL, KeyRequest("ada", ("viewer",)))).text
 
-    assert re.fullmatch(rf"{served}/console/sign-in\?link=yes#\S+ \(signs in once, within a minute\)", shown(key, served))
+    assert re.fullmatch(
+        rf"{served}/console/sign-in\?link=yes#\S+ \(signs in once, within a minute\)", shown(key, served)
+    )
     for without in ("", "owl_0_nobody", None):
         assert shown(without, served) == f"{served}/console (sign in with: owlclaw console)"
 
