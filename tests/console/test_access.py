@@ -229,6 +229,20 @@ async def test_a_link_signs_in_once_and_no_lasting_secret_is_in_it(browser, runt
     assert (await browser.get("/console/runs")).status_code == 200
 
 
+async def test_a_link_signs_in_also_where_somebody_else_is_signed_in(browser, runtime):
+    await browser.sign_in(await issued(runtime, "runs:read"))
+    assert (await browser.get("/console/sign-in")).status_code == 303
+    assert (await browser.get("/console/keys")).status_code == 403
+    code = await runtime.sessions.code(await issued(runtime, "admin"))
+
+    page = await browser.get("/console/sign-in?link=yes")
+    answer = await browser.fill("/console/sign-in?link=yes", "/console/sign-in", code=code)
+
+    assert 'id="sign-in"' in page.text
+    assert answer.status_code == 303
+    assert (await browser.get("/console/keys")).status_code == 200
+
+
 async def test_a_code_is_for_who_has_a_key_and_not_needed_where_nobody_needs_one(browser, runtime):
     assert (await browser.post("/console/sign-in/codes")).json() == {"code": None, "expires_in": None}
 
