@@ -47,6 +47,12 @@ class FamilyRun(Struct):
         return self.run is not None and not self.left and all(each.known for each in self.children)
 
     @property
+    def version(self) -> str:
+        """Another text for a tree that says something else: of each run how it stands and what it has cost, and how many are not shown."""
+        status = self.run.status.value if self.run else "gone"
+        return f"{status} {self.used.cost} {self.left} ({','.join(each.version for each in self.children)})"
+
+    @property
     def over(self) -> bool:
         """Whether all runs that are known are over."""
         return (self.run is None or self.run.status.final) and all(each.over for each in self.children)

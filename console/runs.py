@@ -98,7 +98,7 @@ class RunsPages(Pages):
         live={"rows": 3.0, "chart": 30.0},
     )
     async def console_runs(self, request: Request) -> Response:
-        """Show a page of runs; what comes while it is looked at is counted above, and moves nothing."""
+        """Show a page of runs; what comes while it is looked at is counted above, and moves nothing. The very first runs appear."""
         asked = request.query_params
         chosen = RunsFilter.of(asked)
         narrowed = bool(principal_of(request).patterns) and not chosen.agent
@@ -108,6 +108,9 @@ class RunsPages(Pages):
             known(None) if narrowed or chosen or part == "rows" else self._minutes(request),
             known(_Names()) if part in {"rows", "chart"} else self._names(request),
         )
+        arriving = part == "rows" and not asked.get("upto")
+        if arriving and chosen:
+            found = RunList((), 0 if asked.get("before") else len(found.runs), searched_to=found.searched_to)
         did = _DID.fullmatch(asked.get("did", ""))
         upto = asked.get("upto", "") or (place_of(found.runs[0]) if found.runs else "")
         return await self.shown(
@@ -121,7 +124,7 @@ class RunsPages(Pages):
             chosen=chosen,
             before=asked.get("before", ""),
             upto=upto,
-            grows=part == "rows" and not asked.get("upto"),
+            grows=arriving,
             spans={} if part in {"rows", "chart"} else recent_spans(self._now()),
             statuses=[OPEN, *(each.value for each in RunStatus)],
             kinds=list(TriggerKind),

@@ -3,6 +3,16 @@
 const shows = (id) => (isSo) => { const notice = document.getElementById(id); if (notice) notice.hidden = !isSo; };
 const lost = shows("connection");
 const outdated = shows("outdated");
+const behind = shows("behind");
+
+/** Ask for a part of the page. */
+const asked = (address) => fetch(address, { headers: { accept: "application/problem+json" } });
+
+/** Return whether the server itself does not give a part any more; that it has too much to do is no such answer. */
+function isRefused(response) {
+  const isOurs = response.headers.get("content-type")?.startsWith("application/problem+json");
+  return isOurs && response.status >= 400 && response.status < 500 && response.status !== 429;
+}
 
 /** Return the elements of a part of a page that the server has rendered and escaped. */
 function parsed(text) {
@@ -28,9 +38,9 @@ function hold(shown, element) {
 function renew(shown, element) {
   if (shown.contains(document.activeElement)) return hold(shown, element);
   held.delete(shown);
-  const chosen = shown.querySelector("input:checked");
+  const chosen = shown.matches("tr, #list") ? [...shown.querySelectorAll("input:checked")].map((each) => each.value) : [];
   const copy = element.cloneNode(true);
-  if (chosen && shown.tagName === "TR") copy.querySelector("input").checked = true;
+  for (const each of chosen.length ? copy.querySelectorAll("input[type=checkbox]") : []) each.checked = chosen.includes(each.value);
   shown.replaceWith(copy);
 }
 
@@ -90,10 +100,9 @@ class LiveRegion extends HTMLElement {
 
   async ask() {
     try {
-      const response = await fetch(this.getAttribute("src"), { headers: { accept: "application/problem+json" } });
+      const response = await asked(this.getAttribute("src"));
       if (response.status === 401) return location.reload();
-      const isOurs = response.headers.get("content-type")?.startsWith("application/problem+json");
-      if (isOurs && response.status >= 400 && response.status < 500 && response.status !== 429) {
+      if (isRefused(response)) {
         this.refused = true;
         lost(false);
         return outdated(true);
@@ -119,15 +128,22 @@ class LiveRegion extends HTMLElement {
   }
 }
 
-/** Appends the entries of a run as they are committed: src (the stream), head (what to renew after them, once a second). A page that nobody sees
- * follows nothing: browsers keep six connections to a server, for all of its pages together. */
+/** Appends the entries of a run as they are committed: src (the stream), head (what to renew after them, once a second). A head that says so
+ * (data-every, seconds) is renewed without entries, too: what happens to other runs writes none. A page that nobody sees follows nothing: browsers
+ * keep six connections to a server, for all of its pages together. */
 class RunStream extends HTMLElement {
   connectedCallback() {
     this.wait = 1;
     if (!this.getAttribute("src")) return;
-    this.seen = () => (document.hidden ? this.rest() : this.open());
+    this.seen = () => {
+      if (document.hidden) return this.rest();
+      this.open();
+      this.renew();
+    };
     document.addEventListener("visibilitychange", this.seen);
-    if (!document.hidden) this.open();
+    if (document.hidden) return;
+    this.open();
+    this.later();
   }
 
   /** Follow the stream, from behind the last entry that is shown. */
@@ -136,25 +152,38 @@ class RunStream extends HTMLElement {
     const source = new URL(this.getAttribute("src"), location);
     if (this.last) source.searchParams.set("after", this.last);
     this.stream = new EventSource(source);
-    this.stream.onopen = () => { this.wait = 1; lost(false); };
+    this.stream.onopen = () => {
+      this.wait = 1;
+      this.isRefused = false;
+      lost(false);
+      behind(false);
+    };
     this.stream.onerror = () => this.again();
     this.stream.addEventListener("entries", (event) => this.append(event));
-    this.stream.addEventListener("end", () => { this.disconnectedCallback(); lost(false); this.renew(); });
+    this.stream.addEventListener("end", () => { this.disconnectedCallback(); this.renew(); });
   }
 
   rest() {
     this.stream?.close();
-    clearTimeout(this.reopening);
+    for (const each of [this.reopening, this.next]) clearTimeout(each);
   }
 
-  /** A browser asks again by itself if the connection breaks, but not after an answer that is no stream, as of a proxy whose server is away. */
+  /** A browser asks again by itself if the connection breaks, but not after an answer that is no stream. Why there is none, it does not tell: what
+   * the server answers for the head does. */
   again() {
-    lost(true);
-    if (this.stream.readyState !== EventSource.CLOSED) return;
-    clearTimeout(this.reopening);
-    this.reopening = setTimeout(() => this.open(), 1000 * this.wait);
-    this.wait = Math.min(30, 2 * this.wait);
+    if (this.stream.readyState === EventSource.CLOSED) {
+      this.isRefused = true;
+      clearTimeout(this.reopening);
+      this.reopening = setTimeout(() => this.open(), 1000 * this.wait);
+      this.wait = Math.min(30, 2 * this.wait);
+    }
     this.renew();
+  }
+
+  /** Renew the head in so many seconds; without them it waits for the next entry. */
+  later(seconds = Number(document.getElementById("run-head").dataset.every)) {
+    clearTimeout(this.next);
+    if (seconds && this.isConnected && !document.hidden) this.next = setTimeout(() => this.renew(), 1000 * seconds);
   }
 
   disconnectedCallback() {
@@ -179,9 +208,18 @@ class RunStream extends HTMLElement {
     clearTimeout(this.timer);
     this.timer = null;
     this.renewed = Date.now();
-    const response = await fetch(this.getAttribute("head"), { headers: { accept: "application/problem+json" } }).catch(() => null);
+    const response = await asked(this.getAttribute("head")).catch(() => null);
+    const text = await response?.text().catch(() => null);
     if (response?.status === 401) return location.reload();
-    if (response?.ok) update(parsed(await response.text()));
+    const isGone = Boolean(response && isRefused(response));
+    const isThere = isGone || Boolean(response?.ok && text);
+    lost(!isThere);
+    outdated(isGone);
+    behind(isThere && !isGone && Boolean(this.isRefused));
+    if (isGone) return this.rest();
+    if (!isThere) return this.later(5);
+    update(parsed(text));
+    this.later();
   }
 }
 

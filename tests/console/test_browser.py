@@ -159,14 +159,47 @@ def test_a_run_is_followed_again_after_answers_that_are_no_stream(chromium, http
     with opened(chromium, http, expected="503") as page:
         page.route("**/stream?*", lambda route: route.fulfill(status=503, body=""))
         page.goto(f"{http.base_url}/console/runs/{approval['run_id']}")
-        expect(page.locator("#connection")).to_be_visible()
+        expect(page.locator("#behind")).to_be_visible()
+        expect(page.locator("#connection")).to_be_hidden()
         http.post(f"/v1/approvals/{approval['approval_id']}/decision", json={"decision": "deny", "reason": "meanwhile"})
         page.unroute("**/stream?*")
 
         expect(page.locator("#entries")).to_contain_text("meanwhile")
-        expect(page.locator("#connection")).to_be_hidden()
+        expect(page.locator("#behind")).to_be_hidden()
         seqs = page.locator("#entries article .seq").all_inner_texts()
         assert [int(each) for each in seqs] == [*range(1, len(seqs) + 1)]
+
+
+@pytest.mark.parametrize(
+    ("number", "answer", "notice"),
+    [
+        (6, {"status": 404, "content_type": "application/problem+json", "body": "{}"}, "outdated"),
+        (8, {"status": 503, "body": ""}, "connection"),
+    ],
+)
+def test_a_run_that_is_not_streamed_any_more_says_why(chromium, http, number, answer, notice):
+    approval = waiting(http, number)
+    with opened(chromium, http, expected="status of") as page:
+        for part in ("**/stream?*", "**fragment=head*"):
+            page.route(part, lambda route: route.fulfill(**answer))
+        page.goto(f"{http.base_url}/console/runs/{approval['run_id']}")
+
+        expect(page.locator(f"#{notice}")).to_be_visible()
+        assert page.locator(".notice[hidden]").count() == 2
+
+
+def test_the_page_of_a_run_that_waits_for_others_follows_them_without_entries_of_its_own(chromium, http):
+    approval = waiting(http, 7)
+    with opened(chromium, http) as page:
+        page.clock.install()
+        page.goto(f"{http.base_url}/console/runs/{approval['run_id']}")
+        expect(page.locator("#run-head .status")).to_have_text("waiting")
+        renewed = '<div id="run-head" data-v="another" data-every="10">2 runs, $3.00</div>'
+        page.route("**fragment=head*", lambda route: route.fulfill(body=renewed))
+
+        page.clock.run_for(10_000)
+
+        expect(page.locator("#run-head")).to_have_text("2 runs, $3.00")
 
 
 def test_arguments_are_edited_by_the_keyboard_beside_what_they_must_be(chromium, http):

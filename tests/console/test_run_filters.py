@@ -290,6 +290,21 @@ async def test_a_place_without_its_run_is_that_of_the_time_and_of_no_other_tenan
     assert (await browser.get("/console/runs?before=run_gone")).status_code == 404
 
 
+async def test_what_comes_into_a_filtered_list_that_was_empty_is_counted_above_and_moves_nothing(browser, runtime):
+    part = "/console/runs?agent=patient&fragment=rows"
+    form = r'<form [^>]*id="list" data-v="(\w+)">'
+    assert re.search(form, (await browser.get("/console/runs?agent=patient")).text)[1] == "empty"
+    for number in (1, 2):
+        run = await triggered(runtime, "patient")
+
+        after = (await browser.get(part)).text
+
+        assert re.search(form, after)[1] == "empty"
+        assert f'href="/console/runs?agent=patient">{number} new ' in after
+        assert run.run_id not in after
+    assert "Cancel all…" in (await browser.get("/console/runs?agent=patient")).text
+
+
 async def test_all_that_match_is_no_choice_without_a_filter(browser, runtime):
     await triggered(runtime)
     token = token_of((await browser.get("/console/agents/assistant")).text)

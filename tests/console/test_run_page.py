@@ -337,6 +337,30 @@ async def test_a_tree_counts_what_runs_that_are_not_over_have_cost_so_far(browse
     assert ("$0.0200 so far" in tree, "$0.0400 so far" in tree) == (True, True)
 
 
+async def test_the_head_of_a_run_that_waits_is_renewed_and_is_another_one_once_a_child_has_cost_something_or_ended(
+    browser, runtime
+):
+    root = runtime._runs[await told(runtime)]
+    child = await told(runtime)
+    change(runtime, child, trigger=replace(runtime._runs[child].trigger, lineage=lineage(root)))
+    journal(runtime, root.run_id, [(EntryKind.RUN_QUEUED, {}), (EntryKind.RUN_WAITING, {"runs": {"c": child}})])
+
+    async def head():
+        page = (await browser.get(f"/console/runs/{root.run_id}?picture=cost&fragment=head")).text
+        return re.search(r'<div id="run-head" data-v="([^"]*)" data-every="10">', page)[1]
+
+    seen = [await head(), await head()]
+    journal(runtime, child, [(EntryKind.RUN_QUEUED, {}), replied()])
+    seen.append(await head())
+    change(runtime, child, status=RunStatus.COMPLETED)
+    seen.append(await head())
+
+    assert seen[0] == seen[1]
+    assert len({*seen}) == 3
+    alone = await told(runtime, built())
+    assert "data-every" not in (await browser.get(f"/console/runs/{alone}")).text
+
+
 @pytest.mark.parametrize("gone", [True, False])
 async def test_a_run_is_in_its_family_if_the_one_that_started_it_is_gone_or_not_for_the_reader(browser, runtime, gone):
     accepted = [await triggered(runtime, agent, agent) for agent in ("assistant", "patient")]
