@@ -25,7 +25,7 @@ from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject, JsonValue
 from owlclaw_ray.domain.run import Run, RunStatus
-from owlclaw_ray.domain.trigger import ENQUEUED, Trigger, TriggerKind
+from owlclaw_ray.domain.trigger import Admission, Trigger, TriggerKind
 from owlclaw_ray.domain.usage import Grain
 from owlclaw_ray.errors import NotFoundError, OwlClawError, Problem
 from owlclaw_ray.ids import RunId, TenantId
@@ -305,7 +305,7 @@ async def below(runtime: Runtime, request: Request, place: str, *, included: boo
 
 
 def again(request: Request, run: Run, key: str) -> TriggerRequest:
-    """Return the request for another run with what a run was triggered with, which is its source: once for each key."""
+    """Return the request for another run with what a run was triggered with, which is its source, and of its priority: once for each key."""
     was = run.trigger
     trigger = Trigger(
         TriggerKind.API,
@@ -316,7 +316,7 @@ def again(request: Request, run: Run, key: str) -> TriggerRequest:
         session=was.session,
         user=was.user,
     )
-    return request_of(request, run.agent, trigger, ENQUEUED, key)
+    return request_of(request, run.agent, trigger, Admission(priority=run.priority), key)
 
 
 async def triggered(runtime: Runtime, request: Request, form: SentForm, agent: str) -> Response:

@@ -63,6 +63,27 @@ async def test_the_list_has_the_newest_runs_first_with_their_outcomes_and_leads_
     assert 'rel="next"' not in last
 
 
+async def test_behind_the_first_run_there_is_no_earlier_one_and_no_word_of_a_first_visit(browser, runtime):
+    oldest = await triggered(runtime)
+
+    page = (await browser.get(f"/console/runs?before={oldest.run_id}")).text
+
+    assert rows(page) == []
+    assert "No earlier run" in page
+    assert "Nothing has run yet" not in page
+
+
+async def test_a_run_that_is_run_again_keeps_its_priority(browser, runtime):
+    await browser.sign_in(await issued(runtime, "operator"))
+    first = await triggered(runtime)
+    change(runtime, first.run_id, priority=9)
+
+    await browser.fill(f"/console/runs/{first.run_id}", f"/console/runs/{first.run_id}/rerun", once="a")
+    await browser.fill("/console/runs", "/console/runs/selection", action="rerun", run=first.run_id, once="b")
+
+    assert [each.priority for each in runtime._runs.values()] == [9, 9, 9]
+
+
 async def test_filters_are_in_the_address_and_stay_on_the_way_to_earlier_runs(browser, runtime):
     for number in range(60):
         await triggered(runtime, "assistant:a" if number % 2 else "assistant:b")
