@@ -305,7 +305,7 @@ async def below(runtime: Runtime, request: Request, place: str, *, included: boo
 
 
 def again(request: Request, run: Run, key: str) -> TriggerRequest:
-    """Return the request for another run with what a run was triggered with, which is its source, and of its priority: once for each key."""
+    """Return the request for another run with what a run was triggered with, its source, and of its priority: once for each key."""
     was = run.trigger
     trigger = Trigger(
         TriggerKind.API,
