@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import heapq
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import ClassVar, TypeAlias
 
@@ -24,7 +25,7 @@ from owlclaw_ray.domain.quota import RUNNING_RUNS, RUNNING_RUNS_OF_KEY
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.usage import Grain
 from owlclaw_ray.errors import NotFoundError
-from owlclaw_ray.ids import RunId
+from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.runtime.api import AgentView, Health
 from owlclaw_ray.store.queries import AgentRecord, ApprovalFilter, RunFilter
 from owlclaw_ray.store.usage import RunUsage
@@ -35,6 +36,10 @@ from serve.surfaces import Surroundings
 
 _WAITING = 50
 """Runs that wait, and runs that are queued, at most."""
+_OTHER_QUEUES = 20
+"""Of agents whose runs are not among those that are queued newest, the longest ones at most."""
+_BUSY = 1_000
+"""Agents with something to do that are looked at for these, the first by name."""
 _MODELS = 12
 _BREAKERS_OF = 200
 """Agents, the first by name, whose breakers are shown: each breaker is in its agent's state, and nothing lists them all."""
@@ -183,8 +188,8 @@ class FleetPages(Pages):
     async def _waits(
         self, request: Request, view: ClusterView, health: Health, known: Sequence[AgentView]
     ) -> Sequence[Wait]:
-        """Return what waits of the tenant's runs: those that wait in the middle, then the queues of agents; the newest of both.
-        Agents that are not among the `known` are asked for.
+        """Return what waits of the tenant's runs: those that wait in the middle, then the queues of agents; the newest of both,
+        and the longest queues. Agents that are not among the `known` are asked for.
         """
         tenant = tenant_of(request)
         waiting, queued = await asyncio.gather(
@@ -203,7 +208,21 @@ class FleetPages(Pages):
         views = {each.agent: each for each in known}
         others = await self._runtime.agents_called(tenant, [each.agent_id for each in first if each not in views])
         views |= {each.agent: each for each in others}
+        if len(queued) == _WAITING:  # one long queue hides all others
+            for other in await self._longest(tenant, first):
+                newest = RunFilter(tenant, other.agent, RunStatus.QUEUED, None, 1, payloads=False)
+                for run in await self._runtime.runs(newest):
+                    views[other.agent], first[other.agent] = other, run
         return [*found, *(self._queue(run, views[agent].record, view, health) for agent, run in first.items())]
+
+    async def _longest(self, tenant: TenantId, known: Collection[AgentRef]) -> Sequence[AgentView]:
+        """Return the other agents with the longest queues."""
+        found = await self._runtime.agents(tenant, "", _BUSY, busy=True)
+        lengths = {
+            each.agent: each.record.queued_runs if each.record else 0 for each in found if each.agent not in known
+        }
+        longest = heapq.nlargest(_OTHER_QUEUES, lengths, key=lengths.__getitem__)
+        return [each for each in found if each.agent in longest]
 
     @staticmethod
     def _queue(run: Run, record: AgentRecord | None, view: ClusterView, health: Health) -> Wait:

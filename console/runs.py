@@ -92,6 +92,7 @@ class RunsPages(Pages):
         "runs:read",
         *FIELDS,
         "before",
+        "empty",
         "upto",
         "did",
         FRAGMENT,
@@ -109,7 +110,7 @@ class RunsPages(Pages):
             known(_Names()) if part in {"rows", "chart"} else self._names(request),
         )
         arriving = part == "rows" and not asked.get("upto")
-        if arriving and chosen:
+        if arriving and chosen and asked.get("empty"):  # so it was when it was opened
             found = RunList((), 0 if asked.get("before") else len(found.runs), searched_to=found.searched_to)
         did = _DID.fullmatch(asked.get("did", ""))
         upto = asked.get("upto", "") or (place_of(found.runs[0]) if found.runs else "")

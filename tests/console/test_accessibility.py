@@ -88,6 +88,7 @@ def test_axe_finds_nothing_wrong_with_any_page(chromium, http):
     starts += [f"{base}{path}" for path in ROUTES if "{" not in path]
     wrong: list[str] = []
     seen: dict[str | None, set[frozenset[str]]] = {}
+    looked_at: set[str] = set()
     with opened(chromium, http, expected="status of 4") as page:
         coming = [*starts]
         while coming:
@@ -97,16 +98,18 @@ def test_axe_finds_nothing_wrong_with_any_page(chromium, http):
             if names in of_route or len(of_route) >= MOST_OF_ONE or url.endswith("/console/sign-in"):
                 continue
             of_route.add(names)
-            kind = page.context.request.head(url).headers.get("content-type", "")
+            kind = page.context.request.head(url, headers={"Accept": "text/html"}).headers.get("content-type", "")
             if not kind.startswith("text/html"):
                 continue
             page.goto(url)
+            looked_at.add(url)
             wrong += violations(page, "light") + violations(page, "dark")
             coming += links(page)
         page.context.clear_cookies()
         page.goto(f"{base}/console/sign-in")
         wrong += violations(page, "light") + violations(page, "dark")
     assert wrong == []
+    assert f"{base}/console/nothing" in looked_at, "a page that is not there"
     left_out = ROUTES.keys() - seen.keys() - {"/console/sign-in", *TEXTS, *OF_NODES}
     assert left_out == set(), (
         "no link leads to these pages: have the server hold what they show, or name them in NO_PAGES"

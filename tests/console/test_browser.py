@@ -173,8 +173,8 @@ def test_a_run_is_followed_again_after_answers_that_are_no_stream(chromium, http
 @pytest.mark.parametrize(
     ("number", "answer", "notice"),
     [
-        (6, {"status": 404, "content_type": "application/problem+json", "body": "{}"}, "outdated"),
-        (8, {"status": 503, "body": ""}, "connection"),
+        (71, {"status": 404, "content_type": "application/problem+json", "body": "{}"}, "outdated"),
+        (72, {"status": 503, "body": ""}, "connection"),
     ],
 )
 def test_a_run_that_is_not_streamed_any_more_says_why(chromium, http, number, answer, notice):
@@ -189,7 +189,7 @@ def test_a_run_that_is_not_streamed_any_more_says_why(chromium, http, number, an
 
 
 def test_the_page_of_a_run_that_waits_for_others_follows_them_without_entries_of_its_own(chromium, http):
-    approval = waiting(http, 7)
+    approval = waiting(http, 73)
     with opened(chromium, http) as page:
         page.clock.install()
         page.goto(f"{http.base_url}/console/runs/{approval['run_id']}")

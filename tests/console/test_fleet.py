@@ -246,6 +246,18 @@ async def test_a_queue_is_one_line_that_says_what_is_in_front_of_it(browser, run
     assert f'<a href="/console/runs/{runs[0].run_id}">the agent is at work</a>' in text
 
 
+async def test_a_long_queue_hides_no_other_one(browser, runtime):
+    victim = await triggered(runtime, "patient:victim", "waits for a quota")
+    change(runtime, victim.run_id, status=RunStatus.QUEUED, waits_for="running_runs")
+    for number in range(60):
+        change(runtime, (await triggered(runtime, "patient", f"order {number}")).run_id, status=RunStatus.QUEUED)
+
+    page = words((await browser.get(FLEET)).text)
+
+    assert "the tenant's quota running_runs is reached" in page
+    assert "patient:victim" in page
+
+
 async def test_a_node_is_drained_after_a_page_that_says_what_that_means_and_taken_back(browser, runtime):
     asked = (await browser.get(f"{FLEET}/nodes/id-of-alpha/drain")).text
     assert "5 agents leave it, 1 of them at work" in words(asked)

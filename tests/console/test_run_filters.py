@@ -291,9 +291,10 @@ async def test_a_place_without_its_run_is_that_of_the_time_and_of_no_other_tenan
 
 
 async def test_what_comes_into_a_filtered_list_that_was_empty_is_counted_above_and_moves_nothing(browser, runtime):
-    part = "/console/runs?agent=patient&fragment=rows"
     form = r'<form [^>]*id="list" data-v="(\w+)">'
-    assert re.search(form, (await browser.get("/console/runs?agent=patient")).text)[1] == "empty"
+    opened = (await browser.get("/console/runs?agent=patient")).text
+    assert re.search(form, opened)[1] == "empty"
+    part = html.unescape(re.search(r'src="(/console/runs\?[^"]*fragment=rows[^"]*)"', opened)[1])
     for number in (1, 2):
         run = await triggered(runtime, "patient")
 
