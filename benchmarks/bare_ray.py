@@ -35,8 +35,6 @@ def serve(application: Callable[[], Any]) -> None:
     import ray
     from ray import serve as ray_serve
 
-    from serve.deployment import serve_logging
-
     try:
         ray.init(
             address="local",
@@ -49,7 +47,7 @@ def serve(application: Callable[[], Any]) -> None:
         )
         signal.signal(signal.SIGTERM, lambda *_: stopping.set())  # ray.init puts its own there
         front.start()
-        logging_config = serve_logging("text")
+        logging_config = {"log_level": "WARNING", "enable_access_log": False}
         ray_serve.start(
             http_options={"host": "127.0.0.1", "port": inner_port, "access_log": False, "location": "HeadOnly"},
             logging_config=logging_config,
