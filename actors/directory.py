@@ -51,6 +51,8 @@ _SUPERSEDED = 3
 """Its exit code. Ray makes the process again, as a Directory that was never superseded, if it still counts on it."""
 _LEAVE_SECONDS = 1.5
 """What hosts have to end when the lease is lost: another cluster may run their agents 2 s after it was given up."""
+_KILL_SECONDS = 10.0
+"""How long after the grace of its calls a host that has not ended is killed: it hangs."""
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +92,8 @@ class DirectoryActor(RemoteActor):
         self._marking = asyncio.Lock()
         self._draining: set[asyncio.Task[None]] = set()
         self._marked = asyncio.create_task(self._mark_folder())
+        self._said_left = False
+        """Whether the store was told that this cluster, which is drained, has no agents any more."""
         self._looked = False
         """Whether the store was asked once which nodes are drained: before that, this cluster does not ask for the lease."""
         cluster = cluster_name(plan.store_url)
@@ -169,16 +173,22 @@ class DirectoryActor(RemoteActor):
         """Return whether the lease is not asked for, because it would only be handed over; hosts that stand ready for it are ended.
 
         Hosts of a drained cluster that nobody else's lease excludes are a former Directory's: it is asked for, to be held while they end.
+        A handover may have been begun by a former Directory, or without this one hearing of it: that it is over is said in any case.
         """
         if self._stopping or not self._is_all_drained():
             return self._stopping
-        if lease.holder:
-            await self._end_left()
-            return True
-        living = await in_time(self._pool.living(), _COUNT_SECONDS)
-        return living is not None and not living and not self._draining
+        is_empty = await (self._end_left() if lease.holder else self._is_empty())
+        if is_empty and not self._said_left:
+            await lease.end_handover()
+            self._said_left = True
+        return is_empty or bool(lease.holder)
 
     async def _hand_over(self, lease: LeaseHolder) -> None:
+        """While a third cluster is leaving, the lease is kept to protect the own hosts; it is given back once there are none."""
+        self._said_left = False
+        if lease.leaver and not self._stopping and await self._is_empty():
+            await lease.stand_back()
+            return
         await lease.hand_over()
         if lease.role is LeaseRole.LEAVING:
             logger.info("another cluster may run the agents of the store, each from when it has left its host here")
@@ -192,21 +202,32 @@ class DirectoryActor(RemoteActor):
 
     async def _end_left(self) -> bool:
         """Return whether no host is left, not even one that this process has yet to find; drain and end those that nobody drains."""
-        if self._draining:
-            return False
-        living = await in_time(self._pool.living(), _COUNT_SECONDS)
+        living = await self._left()
         if living:
             self._begin(self._end_hosts(living))
         return living is not None and not living
+
+    async def _is_empty(self) -> bool:
+        living = await self._left()
+        return living is not None and not living
+
+    async def _left(self) -> Sequence[Host] | None:
+        """Return the hosts that nobody drains; None while there are others, or if the roots do not answer."""
+        return None if self._draining else await in_time(self._pool.living(), _COUNT_SECONDS)
 
     async def _end_hosts(self, hosts: Collection[Host]) -> None:
         await asyncio.gather(*(self._end_host(each) for each in hosts))
 
     async def _end_host(self, host: Host) -> None:
         try:
-            await host.drain(self._plan.drain_seconds)
+            async with deadline(self._clock, self._plan.drain_seconds + _KILL_SECONDS):
+                await host.drain(self._plan.drain_seconds)
         except HostGoneError:
             logger.warning("host %s died while draining", host.host_id)
+        except TimeoutError:
+            logger.warning(
+                "host %s is killed: it has not ended %g s after its calls' grace", host.host_id, _KILL_SECONDS
+            )
         await self._pool.kill(host)
 
     async def _take_from(self, leaver: str) -> None:
@@ -336,6 +357,7 @@ class DirectoryActor(RemoteActor):
         """Place and wake nobody any more; have all hosts end, or those of that node."""
         if self._watching is not None:
             await self._watching.stop()
+        self._watch = None  # what it saw is old when the lease is held again
         self._pool.exclude(frozenset())  # the next watch judges anew, and hosts of nodes that were lost end, too
         directory, self._directory = self._directory, None
         started, self._started = self._started, None

@@ -37,7 +37,11 @@ class ActorHost:
     def __init__(self, host_id: str, node_id: str, actor: AgentHandle, patience: float, clock: Clock) -> None:
         self._host_id, self._node_id, self.actor, self._wait_limit = host_id, node_id, actor, patience
         self._clock = clock
-        self._busy, self._at_work = False, 0
+        self._busy, self._running = False, 0
+        self._questions = 0
+        """How often it was asked for its status."""
+        self._begun: dict[AgentRef, int] = {}
+        """Agents that were to begin since it was asked how many are at work, each with the number of the latest question before that."""
 
     @property
     def host_id(self) -> str:
@@ -51,12 +55,12 @@ class ActorHost:
 
     async def adopt(self, agents: Sequence[AgentRef], term: int) -> None:
         """See Host.adopt."""
-        self._at_work += len(agents)
+        self._begun.update(dict.fromkeys(agents, self._questions))
         await self._answer(calls(self.actor).adopt(agents, term))
 
     async def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
         """See Host.wake."""
-        self._at_work += len(agents)
+        self._begun.update(dict.fromkeys(agents, self._questions))
         return await self._answer(calls(self.actor).wake(agents))
 
     async def cancel(self, agent: AgentRef, run_id: RunId) -> bool:
@@ -73,9 +77,11 @@ class ActorHost:
 
     async def status(self, most: int) -> HostStatus:
         """See Host.status."""
-        began = self._at_work
+        self._questions += 1
+        question = self._questions
         status = await self._answer_in_time(calls(self.actor).status(most))
-        self._busy, self._at_work = status.busy, status.running + self._at_work - began
+        self._busy, self._running = status.busy, status.running
+        self._begun = {agent: asked for agent, asked in self._begun.items() if asked >= question}
         return status
 
     async def hosted(self) -> tuple[AgentRef, ...]:
@@ -103,7 +109,8 @@ class ActorHost:
         await self._answer(calls(self.actor).drain(grace))
 
     async def _answer_in_time(self, answer: Awaitable[R]) -> R:
-        limit = self._wait_limit * (_BUSY_PATIENCE if self._busy else 1) + _SECONDS_AN_AGENT * self._at_work
+        at_work = max(self._running, len(self._begun))  # who was at work may have been told to begin, too
+        limit = self._wait_limit * (_BUSY_PATIENCE if self._busy else 1) + _SECONDS_AN_AGENT * at_work
         try:
             async with deadline(self._clock, limit):
                 return await self._answer(answer)

@@ -484,8 +484,8 @@ class Directory:
             self._spawn_task(self._pass_on(seat, agent))
 
     def _remove_dead(self, seat: HostEntry) -> None:
-        """Forget a dead host and look for its agents' work at once."""
-        if self._closed or not self._placement_table.remove(seat):
+        """Forget a dead host, which is killed if it only hangs, and look for its agents' work at once."""
+        if not self._placement_table.remove(seat):
             return
         logger.warning("host %s is gone; its %d agents are taken over", seat.host.host_id, len(seat.agents))
         self._retire_host(seat.host)

@@ -173,11 +173,15 @@ class LeaseHolder:
         """Let another cluster have the lease, if this one holds it, and all agents; it should not run agents any more."""
         await self._ask_no_more()
         if self._leaving:
-            await self._store.apply([EndHandover(self._cluster)])
+            await self.end_handover()
             self._leaving = False
         if self.held:
             self._let_go()
             await self._store.apply([ReleaseLease(self._cluster, self._directory)])
+
+    async def end_handover(self) -> None:
+        """Say that this cluster has no agents any more, in case a handover of it is still under way."""
+        await self._store.apply([EndHandover(self._cluster)])
 
     async def hand_over(self) -> None:
         """Let another cluster have the lease now, while agents of this one stay where they are until their hosts release them.

@@ -10,9 +10,11 @@ from msgspec.structs import replace
 from actors.directory import DirectoryActor
 from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.placement import Placement
-from owlclaw_ray.errors import RuntimeUnavailableError, UserError
+from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError, UserError
 from owlclaw_ray.placement.drained_nodes import DrainedNodes
+from owlclaw_ray.placement.host_pool import HostGoneError
 from owlclaw_ray.store.commands import (
+    EndHandover,
     HoldLease,
     JoinNode,
     LeaseHeld,
@@ -299,6 +301,116 @@ async def test_a_standby_that_is_drained_ends_its_hosts_and_takes_no_lease_that_
         assert not (await actor.lease()).held
 
 
+async def test_a_drained_cluster_whose_directory_and_hosts_died_while_it_left_says_that_it_has_left(
+    directory, pool, store
+):
+    actor = await directory()
+    host = await busy_host(actor, pool)
+    await actor.drain(["one", "two"])
+    await until(lambda: nodes_with_hosts(pool) == {host.node_id})
+    await until(lambda: _is_free(store))
+    await store.apply([ReleaseLease("west", "dir-west")])
+    pool.hosts.clear()
+
+    await directory()
+
+    await until(lambda: has_left(store))
+
+
+async def test_a_cluster_that_is_drained_again_and_never_hears_that_it_hands_over_says_that_it_has_left(
+    directory, pool, store, monkeypatch
+):
+    monkeypatch.setattr("owlclaw_ray.placement.lease.GIVE_UP_SECONDS", 0.5)
+
+    async def apply(commands):
+        outcomes = await store_apply(commands)
+        if any(isinstance(each, ReleaseLease) and each.leaving for each in commands):
+            raise StoreUnavailableError("the answer was lost")
+        return outcomes
+
+    store_apply = store.apply
+    monkeypatch.setattr(store, "apply", apply)
+    await lease_of(store, "west")
+    actor = await directory()
+    await until(lambda: nodes_with_hosts(pool) == {"one", "two"})
+    await actor.drain(["one", "two"])
+    await until(lambda: not pool.hosts)
+    await store.apply([ReleaseLease("west", "dir-west")])
+    await actor.undrain(["one", "two"])
+    await busy_host(actor, pool)
+
+    await actor.drain(["one", "two"])
+    await until(lambda: is_leaving(store))
+
+    await until(lambda: has_left(store))
+    assert not pool.hosts
+
+
+async def is_leaving(store):
+    return await leaver(store) == "east"
+
+
+async def test_a_drained_cluster_says_once_that_it_has_left(directory, pool, store, monkeypatch):
+    await lease_of(store, "west")
+    said = []
+
+    async def apply(commands):
+        said.extend(each for each in commands if isinstance(each, EndHandover))
+        return await store_apply(commands)
+
+    store_apply = store.apply
+    monkeypatch.setattr(store, "apply", apply)
+    actor = await directory()
+    await until(lambda: nodes_with_hosts(pool) == {"one", "two"})
+    await actor.drain(["one", "two"])
+    await until(lambda: said)
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+
+    assert said == [EndHandover("east")]
+
+
+def hangs(host):
+    """Have the host answer nothing any more; that is noticed when it is asked how it is."""
+
+    async def status(most):
+        raise HostGoneError(host.host_id)
+
+    host.frozen, host.status = True, status
+
+
+async def test_a_host_that_hangs_while_its_cluster_leaves_is_killed_and_the_handover_ends(directory, pool, store):
+    actor = await directory()
+    host = await busy_host(actor, pool)
+    await actor.drain(["one", "two"])
+    await until(lambda: nodes_with_hosts(pool) == {host.node_id})
+    await until(lambda: _is_free(store))
+
+    hangs(host)
+
+    await until(lambda: has_left(store))
+    assert not pool.hosts
+
+
+async def test_a_host_that_a_directory_finds_hanging_while_its_cluster_leaves_is_killed_behind_the_grace(
+    directory, pool, store, monkeypatch
+):
+    monkeypatch.setattr("actors.directory._KILL_SECONDS", 0.01)
+    first = await directory(drain_seconds=0.01)
+    host = await busy_host(first, pool)
+    await first.drain(["one", "two"])
+    await until(lambda: nodes_with_hosts(pool) == {host.node_id})
+    await until(lambda: _is_free(store))
+    begun, run_ends = draining(host)
+
+    await directory(drain_seconds=0.01)
+
+    await begun.wait()
+    await until(lambda: has_left(store))
+    assert not pool.hosts
+    run_ends.set()
+
+
 @pytest.fixture
 async def far(store, tmp_path):
     """The store of a cluster that is leaving, on whose one node the agent has a run."""
@@ -344,6 +456,47 @@ async def test_a_cluster_that_is_drained_while_another_is_leaving_hands_over_onc
 
     await until(lambda: _is_free(store))
     assert await leaver(store) == "east"
+
+
+async def test_a_drained_cluster_without_hosts_keeps_no_other_from_the_lease_while_a_third_one_leaves(
+    directory, pool, store, far
+):
+    actor = await directory(placement=Placement(warm=0, heartbeat=0.01, sweep=600.0))
+    await until(actor.active)
+    assert not pool.hosts
+
+    await actor.drain(["one", "two"])
+
+    async def is_free():
+        return isinstance(await lease_of(store, "north"), LeaseHeld)
+
+    await until(is_free)
+    assert await leaver(store) == "west"
+
+
+async def test_a_handover_is_not_ended_by_what_was_seen_of_the_nodes_in_an_earlier_term(
+    directory, pool, store, tmp_path
+):
+    actor = await directory(placement=Placement(warm=0, heartbeat=0.01, sweep=600.0))
+    await until(actor.active)
+
+    async def looked():
+        return actor._watch is not None and actor._watch.clusters is not None
+
+    await until(looked)
+    await take_over(store, "west")
+
+    async def stands_by():
+        return actor._directory is None
+
+    await until(stands_by)
+    assert actor._watch is None
+    await store.apply([JoinNode("far", "west", "machine"), ReleaseLease("west", "dir-west", leaving=True)])
+
+    await until(actor.active)
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+        assert await leaver(store) == "west"
 
 
 async def _is_free(store):

@@ -193,9 +193,33 @@ async def at_work(agents):
     await agents.say(running=len(CROWD))
 
 
+async def at_work_and_woken_again(agents):
+    await agents.say(running=len(CROWD))
+    await agents.host.wake(CROWD)
+    await agents.host.wake(CROWD)
+
+
+async def woken_while_asked(agents):
+    asked = asyncio.create_task(agents.host.status(0))
+    await agents.clock.wait_for_sleepers()
+    await agents.host.wake(CROWD)
+    agents.may.set()
+    await asked
+    agents.may.clear()
+
+
 @pytest.mark.parametrize(
     ("before", "in_time", "too_late"),
-    [(nothing, 5, 7), (idle, 5, 7), (busy_machine, 20, 22), (adopted, 29, 30), (woken, 29, 30), (at_work, 29, 30)],
+    [
+        (nothing, 5, 7),
+        (idle, 5, 7),
+        (busy_machine, 20, 22),
+        (adopted, 29, 30),
+        (woken, 29, 30),
+        (at_work, 29, 30),
+        (at_work_and_woken_again, 29, 30),
+        (woken_while_asked, 29, 30),
+    ],
 )
 async def test_a_host_may_answer_later_where_its_machine_is_busy_or_many_agents_begin_or_are_at_work_and_not_for_ever(
     monkeypatch, before, in_time, too_late

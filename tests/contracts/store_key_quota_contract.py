@@ -183,6 +183,21 @@ class KeyQuotaContract:
         assert second.next is not None
         assert (second.next.run.run_id, second.admitted) == ("run_acme_3", (clerk(0),))
 
+    async def test_a_place_of_a_key_goes_to_the_agent_whose_next_run_is_of_it_which_is_that_of_the_highest_priority(
+        self, store: Store
+    ) -> None:
+        quota = await key(store, running_runs=1)
+        await store.apply([start(0, clerk(0), quota=quota), executing(0)])
+        of_key_later = [start(1, clerk(1), quota=quota), start(2, clerk(1), priority=5)]
+        of_key_next = [start(3, clerk(2)), start(4, clerk(2), quota=quota, priority=5)]
+        await store.apply([*of_key_later, *of_key_next])
+
+        ended = await one(store, ending("run_acme_0", agent=clerk(0)))
+
+        assert ended == RunFinished(None, (clerk(2),))
+        await one(store, activation("act_2", clerk(2)))
+        assert (await claimed(store, agent=clerk(2))).run.run_id == "run_acme_4"
+
     async def test_a_run_of_a_key_that_waits_leaves_its_place_and_needs_one_to_go_on(self, store: Store) -> None:
         quota = await key(store, running_runs=1)
         agents = [activation(f"act_{each}", clerk(each)) for each in range(2)]

@@ -87,7 +87,11 @@ class SteeredHost:
         self.graces.append(grace)
         await self._reached()
         self.handing_over += len(agents)
-        await self.run_ends.wait()
+        ends = [asyncio.create_task(event.wait()) for event in (self.run_ends, self.dead)]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for each in ends:
+            each.cancel()
+        await self._reached()
         self.handing_over -= len(agents)
         for agent in agents:
             self.agents.pop(agent, None)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
-from sqlalchemy import Connection, Select, bindparam, exists, func, literal_column, select
+from sqlalchemy import Connection, Select, bindparam, exists, func, literal_column, select, tuple_
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.memory import ACKNOWLEDGED, StoredDocument
@@ -100,7 +100,7 @@ _first_queued = (
         ~exists().where(
             _before.c.agent == runs.c.agent,
             _before.c.status.in_([QUEUED, RUNNING, WAITING]),
-            (_before.c.status != QUEUED) | (_before.c.seq < runs.c.seq),
+            (_before.c.status != QUEUED) | (tuple_(_before.c.rank, _before.c.seq) < tuple_(runs.c.rank, runs.c.seq)),
         ),
     )
     .order_by(runs.c.seq)
