@@ -55,6 +55,7 @@ class Templates:
 
     def __init__(self) -> None:
         self._environment = _environment()
+        self._badge = self._environment.from_string("{{ parts.badge(pending) }}")
 
     def page(self, name: str, context: Mapping[str, object]) -> str:
         """Return a page."""
@@ -64,6 +65,10 @@ class Templates:
         """Return one block of a page."""
         template = self._environment.get_template(name)
         return "".join(template.blocks[block](template.new_context(dict(context))))
+
+    def live_part(self, name: str, block: str, context: Mapping[str, object]) -> str:
+        """Return one block of a page for who has that open, and the badge, which is outside of all blocks."""
+        return self.part(name, block, context) + self._badge.render(pending=context["pending"])
 
 
 def definition_of(agent: str) -> str:

@@ -168,12 +168,12 @@ class Pages(Resource):
         see, and is drawn again only if what it shows is not what it showed before.
         """
         principal, part = principal_of(request), request.query_params.get(FRAGMENT)
-        facts: dict[str, object] = {"pending": await self._badge.text(principal), "is_part": part in parts, **context}
+        facts: dict[str, object] = {"pending": await self._badge.text(principal), **context}
         audience: Audience | None = request.scope.get(_AUDIENCE)
         if part in parts and audience is not None:
             known = {"may": principal.may, "token": "", "version": new_visitor(), **facts}
             return self._live.drawn(
-                audience, facts, lambda: _html(request, self._templates.part(template, part, known))
+                audience, facts, lambda: _html(request, self._templates.live_part(template, part, known))
             )
         visit = Visit.of(request.scope)
         secret = visit.session or visit.visitor or new_visitor()
@@ -191,7 +191,7 @@ class Pages(Resource):
             **facts,
         }
         if part in parts:
-            return _html(request, self._templates.part(template, part, whole))
+            return _html(request, self._templates.live_part(template, part, whole))
         response = _html(request, self._templates.page(template, whole))
         if not visit.session and not visit.visitor:
             visit.set(response, "visit", secret)

@@ -244,8 +244,20 @@ async def test_a_part_that_says_what_it_said_is_not_drawn_again_and_a_change_is_
     assert after[0] != before[0]
 
 
-async def test_the_badge_in_a_part_follows_what_waits(browser, runtime, drawings):
-    path = "/console/runs?status=failed&fragment=rows"
+@pytest.mark.parametrize(
+    "path",
+    [
+        "agents?fragment=rows",
+        "agents/patient?fragment=live",
+        "approvals?fragment=live",
+        "fleet?fragment=live",
+        "runs?status=failed&fragment=rows",
+        "schedules?fragment=rows",
+    ],
+)
+async def test_the_badge_in_a_part_follows_what_waits(browser, runtime, drawings, path):
+    path = f"/console/{path}"
+    await triggered(runtime, "patient", "of whom there is a page")
     runtime.request_approval()
     assert '<b class="badge" data-badge data-v="1">' in (await browser.get(path)).text
     runtime.request_approval()
@@ -253,6 +265,16 @@ async def test_the_badge_in_a_part_follows_what_waits(browser, runtime, drawings
     for _ in range(98):
         runtime.request_approval()
     assert '<b class="badge" data-badge data-v="99+">' in (await browser.get(path)).text
+
+
+async def test_a_runs_head_and_a_schedules_page_have_the_badge_for_who_has_them_open(browser, runtime):
+    run = await triggered(runtime, "patient", "a page that is open")
+    daily = ScheduleRequest("look", interval_seconds=86_400)
+    schedule = await runtime.timetable.create(AgentRef.parse("patient"), daily)
+    runtime.request_approval()
+
+    for path in (f"runs/{run.run_id}?fragment=head", f"schedules/{schedule.schedule_id}?fragment=live"):
+        assert (await browser.get(f"/console/{path}")).text.count("data-badge") == 1, path
 
 
 async def test_what_waits_is_counted_once_for_all_pages_and_anew_after_a_decision(browser, runtime, monkeypatch):
