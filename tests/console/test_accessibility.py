@@ -1,19 +1,28 @@
-"""axe finds nothing wrong with any page of the console. Pages are found as people find them, by links, and none may be left out."""
+"""axe finds nothing wrong with any page of the console, and each fits a telephone, a laptop and a wall.
+
+Pages are found as people find them, by links, and none may be left out.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 from starlette.routing import compile_path
 
-from tests.console.accessibility import violations
+from owlclaw_ray.domain.node import ClusterView
+from owlclaw_ray.kernel.system_clock import SystemClock
+from tests.console.accessibility import faults
 from tests.console.browsing import opened
+from tests.console.conftest import Browser, staged
 from tests.console.test_access import operations
 from tests.console.test_browser import waiting
 from tests.contract.conftest import server  # noqa: F401 - a fixture
+from tests.serve.double import MemoryRuntime, node_view
 
 pytestmark = pytest.mark.browser
 
@@ -40,6 +49,7 @@ ROUTES = {
     for path in (each.split()[1] for each in operations() if each.startswith("GET "))
     if path not in NO_PAGES
 }
+NODE = "n" * 200
 MOST_OF_ONE = 6
 """So many pages of a route, with different kinds of query, are looked at."""
 
@@ -64,7 +74,7 @@ def kind_of(url: str) -> tuple[str | None, frozenset[str]]:
 
 
 @pytest.mark.timeout(900)
-def test_axe_finds_nothing_wrong_with_any_page(chromium, http):
+def test_axe_finds_nothing_wrong_with_any_page_and_each_fits(chromium, http):
     approval = waiting(http, 9)
     run = http.post("/v1/agents/assistant/triggers?wait=60", json={"focus": "看一下 " + "w" * 200}).json()["run_id"]
     daily = {"focus": "看一下", "cron_expression": "0 9 * * 1-5"}
@@ -76,6 +86,7 @@ def test_axe_finds_nothing_wrong_with_any_page(chromium, http):
         for path in (
             f"runs/{approval['run_id']}",
             f"runs/{run}?view=journal",
+            f"runs/{run}/rerun",
             f"runs/selection?action=cancel&run={approval['run_id']}",
             "runs?status=timeout",
             "agents/assistant/memories",
@@ -103,14 +114,41 @@ def test_axe_finds_nothing_wrong_with_any_page(chromium, http):
                 continue
             page.goto(url)
             looked_at.add(url)
-            wrong += violations(page, "light") + violations(page, "dark")
+            wrong += faults(page)
             coming += links(page)
+        page.goto(f"{base}/console/keys")
+        page.get_by_text("Make a key").click()
+        page.get_by_label("Who has it").fill("n" * 100)
+        page.get_by_label("operator", exact=True).check()
+        page.get_by_role("button", name="Make the key").click()
+        expect(page.locator("#issued-key")).to_be_visible()
+        wrong += faults(page)
         page.context.clear_cookies()
         page.goto(f"{base}/console/sign-in")
-        wrong += violations(page, "light") + violations(page, "dark")
+        wrong += faults(page)
     assert wrong == []
     assert f"{base}/console/nothing" in looked_at, "a page that is not there"
     left_out = ROUTES.keys() - seen.keys() - {"/console/sign-in", *TEXTS, *OF_NODES}
     assert left_out == set(), (
         "no link leads to these pages: have the server hold what they show, or name them in NO_PAGES"
     )
+
+
+@pytest.mark.parametrize("path", ["/console/fleet", f"/console/fleet/nodes/id-of-{NODE}/drain"])
+def test_axe_finds_nothing_wrong_with_pages_of_machines_and_they_fit(chromium, http, path):
+    runtime = MemoryRuntime(SystemClock())
+    runtime.cluster = ClusterView((node_view(NODE, problem="w" * 300), node_view("beta")))
+
+    async def drawn() -> str:
+        stage, api = staged()
+        stage.played = runtime
+        async with Browser(api) as browser:
+            return (await browser.get(path)).raise_for_status().text
+
+    with ThreadPoolExecutor(1) as pool:  # Playwright has a loop in this thread
+        text = pool.submit(asyncio.run, drawn()).result()
+    with opened(chromium, http) as page:
+        page.route(f"**{path}", lambda route: route.fulfill(body=text, content_type="text/html"))
+        page.goto(f"{str(http.base_url).rstrip('/')}{path}")
+        expect(page.get_by_text(NODE).first).to_be_visible()
+        assert faults(page) == []
