@@ -28,7 +28,7 @@ from owlclaw_ray.testing.clock import ManualClock
 from tests.actors.plans import plan_in
 from tests.contracts.store_commands import NOW, activation, submission
 from tests.definitions.writing import write_definition
-from tests.placement.test_directory import SteeredPool
+from tests.placement.test_directory import SteeredPool, first_of
 
 AGENT = AgentRef.parse("watch:1")
 A_LATE_TERM = 1_000
@@ -75,6 +75,8 @@ async def directory(tmp_path, store, pool, monkeypatch):
         return made[-1]
 
     yield make
+    for host in pool.hosts.values():
+        host.dead.set()
     for each in made:
         await each.stop(0)
 
@@ -178,7 +180,7 @@ def draining(host):
 
     async def drain(grace):
         begun.set()
-        await run_ends.wait()
+        await first_of(run_ends, host.dead)
 
     host.drain = drain
     return begun, run_ends

@@ -23,6 +23,14 @@ from owlclaw_ray.testing.in_process import in_process_runtime
 from tests.worlds import Model, says
 
 
+async def first_of(*events):
+    """Return when one of the events has happened."""
+    ends = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    for each in ends:
+        each.cancel()
+
+
 class SteeredHost:
     """Holds the agents that it adopts; `idle` and `memory` are what it says of itself."""
 
@@ -87,10 +95,7 @@ class SteeredHost:
         self.graces.append(grace)
         await self._reached()
         self.handing_over += len(agents)
-        ends = [asyncio.create_task(event.wait()) for event in (self.run_ends, self.dead)]
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        for each in ends:
-            each.cancel()
+        await first_of(self.run_ends, self.dead)
         await self._reached()
         self.handing_over -= len(agents)
         for agent in agents:
