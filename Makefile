@@ -29,9 +29,10 @@ test-long: $(VENV)/.dev
 mutants: $(VENV)/.dev
 	$(BIN)/python -m tests.mutants
 
-# The pictures of docs/console/, of pages as they are now.
-pictures: $(VENV)/.dev
+# The pictures of docs/console/, of pages as they are now, and of the demo's run as it was.
+pictures: $(VENV)/.dev demo
 	$(BIN)/python -m pytest tests/console/test_stranger.py --pictures docs/console
+	$(BIN)/python -m tests.console.demo_picture docs/console
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

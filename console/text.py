@@ -20,7 +20,11 @@ from owlclaw_ray.domain.json import JsonValue
 MOST_CHARACTERS = 4_000
 """Of one text on a page with many."""
 _LINE = 2_000
+_LONGEST = 2 * MOST_CHARACTERS
+"""Of whatever no template cuts, such as names: no value makes a page large."""
 _ON_ONE_LINE = 72
+_LAID_OUT = 100_000
+"""Longer JSON stays on one line: laying it out takes longer than anybody reads."""
 _DEEPEST = 32
 """Levels of JSON that have lines of their own."""
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}:,]|[^\s\[\]{}:,"]+')
@@ -61,10 +65,13 @@ def visible(text: str) -> str:
 
 
 def finalised(value: object) -> object:
-    """Return what a template shows for a value: markup as it is, all else as visible text."""
+    """Return what a template shows for a value: markup as it is, all else as visible text, of which no more than any page needs."""
     if value is None:
         return ""
-    return value if isinstance(value, Markup) else visible(str(value))
+    if isinstance(value, Markup):
+        return value
+    text = str(value)
+    return visible(text) if len(text) <= _LONGEST else f"{visible(text[:_LONGEST])}…"
 
 
 def field(value: object) -> Markup:
@@ -101,6 +108,8 @@ def pretty(value: JsonValue) -> str:
     JSON in a text is laid out as it is written: its numbers keep their digits, its names their order and their repetitions.
     """
     if isinstance(value, str):
+        if len(value) > _LAID_OUT:
+            return value
         try:
             said = orjson.loads(value)
         except orjson.JSONDecodeError:
@@ -111,7 +120,7 @@ def pretty(value: JsonValue) -> str:
             return str(value)
         return _laid_out(_TOKEN.findall(value)).translate(_IN_JSON)
     text = json_text(value)
-    return text if len(text) <= _ON_ONE_LINE else _laid_out(_TOKEN.findall(text)).translate(_IN_JSON)
+    return text if not _ON_ONE_LINE < len(text) <= _LAID_OUT else _laid_out(_TOKEN.findall(text)).translate(_IN_JSON)
 
 
 def json_text(value: JsonValue) -> str:

@@ -31,7 +31,7 @@ from owlclaw_ray.telemetry.metrics.api import MetricFamily, Sample
 from serve.api import build_api
 from serve.server_facts import ServerFacts
 from tests.console.conftest import Browser, issued, token_of
-from tests.console.test_pages import HOSTILE, is_harmless
+from tests.console.test_pages import HARMFUL, is_harmless
 from tests.console.test_refused_forms import form_of
 from tests.serve.double import CLUSTER, LOST, node_view
 
@@ -550,25 +550,26 @@ async def test_what_a_key_may_not_do_is_not_offered_to_it(browser, runtime):
         assert "/console/runs/" not in page, path
 
 
-async def test_whatever_is_in_a_field_of_these_pages_is_shown_as_text(runtime):
+@HARMFUL
+async def test_whatever_is_in_a_field_of_these_pages_is_shown_as_text(runtime, hostile):
     tool = ToolDefinition(
-        HOSTILE, HOSTILE, {HOSTILE: HOSTILE}, Permission.WRITE, Effect.ONCE, tags=frozenset({HOSTILE})
+        hostile, hostile, {hostile: hostile}, Permission.WRITE, Effect.ONCE, tags=frozenset({hostile})
     )
-    settings = (SettingInForce(HOSTILE, {HOSTILE: [HOSTILE]}, SettingSource.VARIABLE, HOSTILE),)
-    facts = ServerFacts(settings, (tool,), (Problem(HOSTILE, HOSTILE, HOSTILE),))
-    runtime.healthy = Health(ready=False, parts={HOSTILE: HOSTILE})
-    runtime.breaks = (ChainBreak(DEFAULT_TENANT, HOSTILE, 1, HOSTILE, BreakKind.CHANGED, RecordId(HOSTILE)),)
+    settings = (SettingInForce(hostile, {hostile: [hostile]}, SettingSource.VARIABLE, hostile),)
+    facts = ServerFacts(settings, (tool,), (Problem(hostile, hostile, hostile),))
+    runtime.healthy = Health(ready=False, parts={hostile: hostile})
+    runtime.breaks = (ChainBreak(DEFAULT_TENANT, hostile, 1, hostile, BreakKind.CHANGED, RecordId(hostile)),)
     store = runtime.inbox._store
     first, second = store._deliveries["whd_1"], store._deliveries["whd_2"]
-    store._deliveries["whd_1"] = replace(first, source=HOSTILE, reason=HOSTILE)
+    store._deliveries["whd_1"] = replace(first, source=hostile, reason=hostile)
     store._deliveries["whd_2"] = replace(
-        second, source=HOSTILE, headers={HOSTILE: HOSTILE}, body=HOSTILE, event={HOSTILE: HOSTILE}
+        second, source=hostile, headers={hostile: hostile}, body=hostile, event={hostile: hostile}
     )
     callback = store._callbacks["cb_2"]
-    store._callbacks["cb_2"] = replace(callback, url=f"https://x/{HOSTILE}", problem=HOSTILE, run_id=RunId(HOSTILE))
+    store._callbacks["cb_2"] = replace(callback, url=f"https://x/{hostile}", problem=hostile, run_id=RunId(hostile))
     for number, kind in enumerate(LedgerKind, start=1):
-        told = dict.fromkeys(("what", "tool", "model", "status", "reasoning", "by"), HOSTILE)
-        recorded(runtime, number, kind, **told, error={"type": HOSTILE, "message": HOSTILE})
+        told = dict.fromkeys(("what", "tool", "model", "status", "reasoning", "by"), hostile)
+        recorded(runtime, number, kind, **told, error={"type": hostile, "message": hostile})
     await runtime.tenants.create(LOCAL, "acme", "<b>&amp;' \" {{ 7*7 }}")
     await runtime.keys.create(LOCAL, KeyRequest("<img src=x onerror=alert(1)>", ("viewer",), ()))
     api = build_api(
@@ -582,10 +583,10 @@ async def test_whatever_is_in_a_field_of_these_pages_is_shown_as_text(runtime):
             "ledger/verification", "tools", "keys", "tenants", "tenants/acme", "settings", "keys?tenant=%22%3E%3Cscript%3E",
             "ledger?agent=%3Cscript%3E", "webhooks?source=%3Cscript%3E", "tools?q=%22%3E%3Cscript%3E", "keys/x",
         ):  # fmt: skip
-            page = (await browser.get(f"/console/{path}")).text
+            page = await browser.get(f"/console/{path}")
             is_harmless(page, path)
-            assert "<b>&amp;'" not in page
+            assert "<b>&amp;'" not in page.text
         refused = await browser.send_form(
-            "/console/keys", token=token_of((await browser.get("/console/keys")).text), name=HOSTILE, scopes=HOSTILE
+            "/console/keys", token=token_of((await browser.get("/console/keys")).text), name=hostile, scopes=hostile
         )
-        is_harmless(refused.text, "refused")
+        is_harmless(refused, "refused")

@@ -20,7 +20,7 @@ from owlclaw_ray.ids import RecordId
 from owlclaw_ray.models.tokens import estimate_tokens
 from owlclaw_ray.runtime.api import Runtime
 from tests.console.conftest import issued
-from tests.console.test_pages import HOSTILE, change, is_harmless, journal, triggered
+from tests.console.test_pages import HARMFUL, change, is_harmless, journal, triggered
 from tests.console.test_schedules import stored
 from tests.serve.double import ARTIFACT
 
@@ -195,18 +195,19 @@ async def test_the_history_of_a_memory_is_for_those_who_may_read_the_ledger(brow
     assert "which your key may not read" in page
 
 
-async def test_an_agent_and_a_memory_of_texts_that_mean_harm_are_text(browser, runtime):
-    harm = {"soul": HOSTILE, "capabilities": HOSTILE, "constraints": HOSTILE, "version": HOSTILE, "timezone": HOSTILE}
-    budgets = Governance(budgets=(Budget(HOSTILE, BudgetScope.AGENT, BudgetUnit.CALLS, 9),))
-    skill = Skill(HOSTILE, HOSTILE, "/SKILL.md", 20)
-    routes = ((HOSTILE, (HOSTILE,)),)
-    model = ModelChoice((HOSTILE, HOSTILE))
+@HARMFUL
+async def test_an_agent_and_a_memory_of_texts_that_mean_harm_are_text(browser, runtime, hostile):
+    harm = {"soul": hostile, "capabilities": hostile, "constraints": hostile, "version": hostile, "timezone": hostile}
+    budgets = Governance(budgets=(Budget(hostile, BudgetScope.AGENT, BudgetUnit.CALLS, 9),))
+    skill = Skill(hostile, hostile, "/SKILL.md", 20)
+    routes = ((hostile, (hostile,)),)
+    model = ModelChoice((hostile, hostile))
     runtime.defined["assistant"] = definition(**harm, governance=budgets, skills=(skill,), routes=routes, model=model)
-    memory = await runtime.memory.remember(AgentRef.parse("assistant"), HOSTILE, (HOSTILE,))
-    note(runtime, HOSTILE, memory.memory_id, content=HOSTILE, tags=[HOSTILE], by=HOSTILE, error=HOSTILE)
+    memory = await runtime.memory.remember(AgentRef.parse("assistant"), hostile[:2_000], (hostile[:200],))
+    note(runtime, hostile, memory.memory_id, content=hostile, tags=[hostile], by=hostile, error=hostile)
 
     for path in ("agents/assistant", f"agents/assistant/memories/{memory.memory_id}"):
-        is_harmless((await browser.get(f"/console/{path}")).text, path)
+        is_harmless(await browser.get(f"/console/{path}"), path)
 
 
 async def test_the_live_part_of_an_agents_page_does_not_work_out_the_rest(browser, runtime, monkeypatch):

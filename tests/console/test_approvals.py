@@ -67,9 +67,9 @@ async def test_arguments_are_edited_beside_what_the_schema_says_of_them(browser,
     }
     approval = runtime.request_approval(input_schema={"properties": properties, "required": ["to"]})
 
-    page = (await browser.get(INBOX)).text
+    page = await browser.get(INBOX)
 
-    assert "to required string, length at most 90 Who gets it." in words(page)
+    assert "to required string, length at most 90 Who gets it." in words(page.text)
     is_harmless(page, INBOX)
     runtime._approvals[approval.request.approval_id] = replace(
         approval, request=replace(approval.request, input_schema={})
@@ -93,7 +93,7 @@ async def test_an_edit_that_is_refused_is_shown_again_with_what_is_wrong(browser
     assert wrong in alert
     assert '<details class="part edit" open>' in refused.text
     assert 'value="the other one"' in refused.text
-    is_harmless(refused.text, INBOX)
+    is_harmless(refused, INBOX)
     if HOSTILE not in written:
         assert html.unescape(re.search(r"<textarea[^>]*>([^<]*)<", refused.text)[1]) == written
     assert runtime._approvals[approval.request.approval_id].status is ApprovalStatus.PENDING

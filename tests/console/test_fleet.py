@@ -27,7 +27,7 @@ from owlclaw_ray.testing.clock import ManualClock
 from serve.api import build_api
 from serve.numbers import Numbers
 from tests.console.conftest import Browser, StageClock, issued, token_of
-from tests.console.test_pages import HOSTILE, change, is_harmless, triggered
+from tests.console.test_pages import HARMFUL, HOSTILE, change, is_harmless, triggered
 from tests.serve.conftest import BODY_LIMIT
 from tests.serve.double import LOST, MemoryRuntime, node_view
 from tests.usage import ended, result
@@ -182,8 +182,8 @@ async def test_breakers_that_are_not_closed_are_shown_with_when_they_are_tried_a
         return [replace(view, record=replace(view.record, state=state))]
 
     monkeypatch.setattr(runtime, "agents", agents)
-    page = (await browser.get(FLEET)).text
-    shown = words(page)
+    page = await browser.get(FLEET)
+    shown = words(page.text)
 
     assert "patient shop.ask 5 open : one call tests it" in shown
     assert "patient shop.look 6 half open: the next call tests it" in shown
@@ -297,31 +297,32 @@ async def test_a_runtime_without_nodes_and_one_that_stands_by_say_so(browser, ru
     assert "This cluster stands by: west runs the agents" in words((await browser.get(FLEET)).text)
 
 
+@HARMFUL
 @pytest.mark.parametrize("path", [FLEET, f"{FLEET}?fragment=live", f"{FLEET}/nodes/id-of-alpha/drain"])
-async def test_whatever_a_node_or_a_metric_says_is_shown_as_text(browser, runtime, path):
-    node = replace(node_view(), name=HOSTILE, address=HOSTILE, problem=HOSTILE, parts=(HOSTILE,))
-    versions = replace(node.report.versions, platform=HOSTILE, ray=HOSTILE)
-    load = replace(node.report.load, store_seconds=None, store_problem=HOSTILE)
+async def test_whatever_a_node_or_a_metric_says_is_shown_as_text(browser, runtime, path, hostile):
+    node = replace(node_view(), name=hostile, address=hostile, problem=hostile, parts=(hostile,))
+    versions = replace(node.report.versions, platform=hostile, ray=hostile)
+    load = replace(node.report.load, store_seconds=None, store_problem=hostile)
     node = replace(
-        node, report=replace(node.report, versions=versions, load=load), slots=(replace(node.slots[0], name=HOSTILE),)
+        node, report=replace(node.report, versions=versions, load=load), slots=(replace(node.slots[0], name=hostile),)
     )
     other = replace(
-        runtime.cluster.lease.others[0], cluster=HOSTILE, machines=(HOSTILE,), version=HOSTILE, since=HOSTILE
+        runtime.cluster.lease.others[0], cluster=hostile, machines=(hostile,), version=hostile, since=hostile
     )
     runtime.cluster = ClusterView(
-        (node, node), LeaseView(HOSTILE, held=False, generation=1, holder=HOSTILE, others=(other,))
+        (node, node), LeaseView(hostile, held=False, generation=1, holder=hostile, others=(other,))
     )
-    runtime.healthy = Health(ready=False, parts={HOSTILE: HOSTILE}, holder=HOSTILE)
+    runtime.healthy = Health(ready=False, parts={hostile: hostile}, holder=hostile)
     shown_by(
         runtime,
-        family("owlclaw_up", ("owlclaw_up", {"part": HOSTILE}, 0.0)),
-        family("owlclaw_provider_slots", ("owlclaw_provider_slots", {"provider": HOSTILE, "node": HOSTILE}, 1.0)),
-        family("owlclaw_model_calls", ("owlclaw_model_calls_total", {"model": HOSTILE, "error": HOSTILE}, 1.0)),
+        family("owlclaw_up", ("owlclaw_up", {"part": hostile}, 0.0)),
+        family("owlclaw_provider_slots", ("owlclaw_provider_slots", {"provider": hostile, "node": hostile}, 1.0)),
+        family("owlclaw_model_calls", ("owlclaw_model_calls_total", {"model": hostile, "error": hostile}, 1.0)),
     )
-    run = await triggered(runtime, "patient", HOSTILE)
-    change(runtime, run.run_id, status=RunStatus.QUEUED, waits_for=HOSTILE)
+    run = await triggered(runtime, "patient", hostile)
+    change(runtime, run.run_id, status=RunStatus.QUEUED, waits_for=hostile)
 
-    is_harmless((await browser.get(path)).text, path)
+    is_harmless(await browser.get(path), path)
 
 
 async def test_a_queue_of_an_agent_whose_definition_is_gone_is_one_line_too(browser, runtime, monkeypatch):

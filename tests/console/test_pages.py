@@ -22,6 +22,9 @@ from tests.console.conftest import issued, token_of
 
 COLD_BYTES = 120 * 1024
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31mred\x00\u202egnp.exe\u2066\r\x9b2J\ufeff\U000e0041' \" {{ 7*7 }}"
+HARMFUL = pytest.mark.parametrize("hostile", [HOSTILE, f"{HOSTILE} {'x' * 1_000_000}"], ids=["", "of a megabyte"])
+MOST_OF_A_PAGE = 250_000
+"""Characters of a page, whatever it has to show."""
 
 
 async def triggered(runtime, agent="assistant", focus="", payload=None):
@@ -421,38 +424,43 @@ async def test_what_a_key_may_not_do_is_not_offered(browser, runtime):
         assert "checkbox" not in page
 
 
-async def test_whatever_is_in_a_field_is_shown_as_text(browser, runtime):
-    runtime.outcomes = (HOSTILE,)
-    run = await triggered(runtime, "assistant", HOSTILE, {"x": HOSTILE, HOSTILE: 1})
-    error = {"type": HOSTILE, "message": HOSTILE, "details": [HOSTILE], "retryable": False}
-    call = {"id": HOSTILE, "name": HOSTILE, "arguments": HOSTILE}
+@HARMFUL
+async def test_whatever_is_in_a_field_is_shown_as_text(browser, runtime, hostile):
+    hostile = hostile[:30_000]  # an entry has it thirty times
+    runtime.outcomes = (hostile,)
+    run = await triggered(runtime, "assistant", hostile, {"x": hostile, hostile: 1})
+    error = {"type": hostile, "message": hostile, "details": [hostile], "retryable": False}
+    call = {"id": hostile, "name": hostile, "arguments": hostile}
     told = {
-        "trigger": HOSTILE, "focus": HOSTILE, "text": HOSTILE, "tool_calls": [call], "model": HOSTILE, "tool": HOSTILE,
-        "arguments": HOSTILE, "note": HOSTILE, "user": HOSTILE, "visible": [HOSTILE], "reason": HOSTILE, "by": HOSTILE,
-        "approval_id": HOSTILE, "next_model": HOSTILE, "decision": HOSTILE, "status": HOSTILE, "hooks": [HOSTILE],
-        "executed": HOSTILE, "asking": HOSTILE, "events": [{"source": HOSTILE}], "running": [{"tool": HOSTILE}],
-        "approvals": [HOSTILE], "runs": {"c": HOSTILE}, "content": HOSTILE,
+        "trigger": hostile, "focus": hostile, "text": hostile, "tool_calls": [call], "model": hostile, "tool": hostile,
+        "arguments": hostile, "note": hostile, "user": hostile, "visible": [hostile], "reason": hostile, "by": hostile,
+        "approval_id": hostile, "next_model": hostile, "decision": hostile, "status": hostile, "hooks": [hostile],
+        "executed": hostile, "asking": hostile, "events": [{"source": hostile}], "running": [{"tool": hostile}],
+        "approvals": [hostile], "runs": {"c": hostile}, "content": hostile, "system": hostile, "tools": hostile,
     }  # fmt: skip
     failed = [EntryKind.MODEL_ATTEMPT_FAILED]
     wrong = [EntryKind.TOOL_FINISHED, EntryKind.RUN_FINISHED]
-    entries = [(kind, told | {"error": HOSTILE if kind in failed else None}) for kind in EntryKind]
-    journal(runtime, run.run_id, entries + [(kind, told | {"error": error}) for kind in wrong])
-    result = RunResult(RunStatus.FAILED, final_text=HOSTILE, model=HOSTILE, error=RunError(HOSTILE, HOSTILE))
+    entries = [
+        (kind, told | {"error": hostile if kind in failed else None} | ({"tool_calls": 1} if kind in wrong else {}))
+        for kind in EntryKind
+    ]
+    journal(runtime, run.run_id, entries + [(kind, told | {"error": error, "tool_calls": 1}) for kind in wrong])
+    result = RunResult(RunStatus.FAILED, final_text=hostile, model=hostile, error=RunError(hostile, hostile))
     trigger = replace(
-        runtime._runs[run.run_id].trigger, source=HOSTILE, session=HOSTILE, user=HOSTILE, task_type=HOSTILE
+        runtime._runs[run.run_id].trigger, source=hostile, session=hostile, user=hostile, task_type=hostile
     )
     change(runtime, run.run_id, result=result, trigger=trigger)
-    live = await triggered(runtime, "patient", HOSTILE)
+    live = await triggered(runtime, "patient", hostile)
     runtime.request_approval(
-        tool=HOSTILE, description=HOSTILE, reason=HOSTILE, arguments={HOSTILE: HOSTILE}, written=HOSTILE,
-        tags=(HOSTILE,), cwd=HOSTILE, parent=HOSTILE, hooks=({HOSTILE: HOSTILE},), needed=2,
+        tool=hostile, description=hostile, reason=hostile, arguments={hostile: hostile}, written=hostile,
+        tags=(hostile,), cwd=hostile, parent=hostile, hooks=({hostile: hostile},), needed=2,
     )  # fmt: skip
-    await runtime.memory.remember(run.agent, HOSTILE, (HOSTILE,))
+    await runtime.memory.remember(run.agent, hostile[:2_000], (hostile,))
     journal(runtime, live.run_id, entries)
 
     paths = [
         "runs", "runs?agent=assistant", f"runs/{run.run_id}", f"runs/{run.run_id}?view=journal", f"runs/{run.run_id}?fragment=head",
-        f"runs/{live.run_id}", "agents", "agents/assistant", "agents/assistant/memories", "approvals", "approvals/apr_1",
+        f"runs/{live.run_id}", "agents", "agents/assistant", "agents/assistant/memories", "approvals",
         f"runs/selection?action=rerun&run={run.run_id}", "runs?fragment=rows", "runs?text=%3Cscript%3E&agent=assistant",
         "runs?definition=%22%3E%3Cscript%3E",
         "runs/matching?action=rerun&agent=assistant&text=script", "approvals?fragment=live",
@@ -460,16 +468,21 @@ async def test_whatever_is_in_a_field_is_shown_as_text(browser, runtime):
         "sign-in?next=%22%3E%3Cscript%3E",
     ]  # fmt: skip
     for path in paths:
-        page = (await browser.get(f"/console/{path}")).text
-        is_harmless(page, path)
+        is_harmless(await browser.get(f"/console/{path}"), path)
+    is_harmless(await browser.get("/console/approvals/apr_1"), "what may be edited is there whole", most=5_000_000)
     await runtime.cancel(live.agent.tenant, live.run_id)
-    is_harmless((await browser.get(f"/console/runs/{live.run_id}/stream")).text, "stream")
+    stream = await browser.get(f"/console/runs/{live.run_id}/stream")
+    is_harmless(stream, "stream")
+    assert f'id="e{len(EntryKind)}"' in stream.text
     plain = await browser.get(f"/console/runs/{run.run_id}/entries/9")
     assert plain.headers["content-type"].startswith("text/plain")
     assert plain.headers["x-content-type-options"] == "nosniff"
 
 
-def is_harmless(page, path):
+def is_harmless(answer, path, most=MOST_OF_A_PAGE):
+    page = answer.text
+    assert answer.status_code < 500, path
+    assert len(page) < most, path
     scripts = re.findall(r"<script[^>]*>", page)
     assert all(
         re.fullmatch(

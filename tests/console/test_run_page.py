@@ -22,7 +22,7 @@ from owlclaw_ray.ids import RecordId
 from owlclaw_ray.models.sanitise import as_data
 from owlclaw_ray.runs.prompt import first_message, system_prompt
 from tests.console.conftest import issued, token_of
-from tests.console.test_pages import COLD_BYTES, HOSTILE, change, is_harmless, journal, triggered
+from tests.console.test_pages import COLD_BYTES, HARMFUL, change, is_harmless, journal, triggered
 
 DEFINITION = AgentDefinition("patient", "v1", "", "You are calm.", "", "", ModelChoice(("small",)))
 SYSTEM = system_prompt(DEFINITION, [("hedging", "Hedge early.")])
@@ -226,32 +226,33 @@ async def test_what_a_model_saw_has_texts_of_the_definition_and_is_for_those_who
     assert "selling" in page
 
 
-async def test_a_prompt_of_texts_that_mean_harm_is_text(browser, runtime):
+@HARMFUL
+async def test_a_prompt_of_texts_that_mean_harm_is_text(browser, runtime, hostile):
     agent = AgentRef.parse("patient")
     user = first_message(
-        agent, HOSTILE, now=runtime._clock.now(), outcomes=(HOSTILE,), memories=[as_data({"content": HOSTILE})]
+        agent, hostile, now=runtime._clock.now(), outcomes=(hostile,), memories=[as_data({"content": hostile})]
     )
-    call = {"id": HOSTILE, "name": HOSTILE, "arguments": HOSTILE}
+    call = {"id": hostile, "name": hostile, "arguments": hostile}
     texts = {
-        "s": system_prompt(replace(DEFINITION, soul=HOSTILE), [(HOSTILE, HOSTILE)]),
-        "t": orjson.dumps([{"name": HOSTILE}]).decode(),
+        "s": system_prompt(replace(DEFINITION, soul=hostile), [(hostile, hostile)]),
+        "t": orjson.dumps([{"name": hostile}]).decode(),
     }
-    found = (EntryKind.TOOL_FINISHED, {"call_id": HOSTILE, "tool": HOSTILE, "arguments": HOSTILE, "content": HOSTILE})
-    failed = (FAILED[0], dict.fromkeys(("model", "attempt", "error", "next_model", "retry_in"), HOSTILE))
+    found = (EntryKind.TOOL_FINISHED, {"call_id": hostile, "tool": hostile, "arguments": hostile, "content": hostile})
+    failed = (FAILED[0], dict.fromkeys(("model", "attempt", "error", "next_model", "retry_in"), hostile))
     built_ = built(
         user,
-        skills=[HOSTILE],
-        withheld={HOSTILE: HOSTILE},
-        definition=HOSTILE,
-        route={"task_type": HOSTILE, "by": HOSTILE},
+        skills=[hostile],
+        withheld={hostile: hostile},
+        definition=hostile,
+        route={"task_type": hostile, "models": [hostile], "by": hostile},
     )
     run_id = await told(
-        runtime, built_, replied(HOSTILE, [call]), found, failed, replied(HOSTILE, model=HOSTILE), texts=texts
+        runtime, built_, replied(hostile, [call]), found, failed, replied(hostile, model=hostile), texts=texts
     )
     withhold(runtime, run_id)
 
     for path in (f"runs/{run_id}", f"runs/{run_id}/entries/7/prompt"):
-        is_harmless((await browser.get(f"/console/{path}")).text, path)
+        is_harmless(await browser.get(f"/console/{path}"), path)
 
 
 def lineage(parent, root=None):

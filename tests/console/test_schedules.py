@@ -19,7 +19,7 @@ from owlclaw_ray.store.commands import CreateSchedule
 from owlclaw_ray.store.queries import RunFilter, ScheduleFilter, TicksOfSchedule
 from owlclaw_ray.testing.clock import ManualClock
 from tests.console.conftest import issued, token_of
-from tests.console.test_pages import HOSTILE, is_harmless
+from tests.console.test_pages import HARMFUL, is_harmless
 from tests.serve.double import MemoryRuntime
 
 LIST = "/console/schedules"
@@ -417,8 +417,9 @@ async def test_a_key_that_is_for_some_agents_meets_no_others_schedules(browser, 
     assert (await runtime.timetable.schedule(LOCAL.tenant, other.schedule_id)).status is ScheduleStatus.ACTIVE
 
 
-async def test_whatever_is_in_a_field_of_a_schedule_is_shown_as_text(browser, runtime, clock):
-    hostile = HOSTILE.replace("\0", "")
+@HARMFUL
+async def test_whatever_is_in_a_field_of_a_schedule_is_shown_as_text(browser, runtime, clock, hostile):
+    hostile = hostile.replace("\0", "")
     await stored(runtime, 1, focus=hostile, task_type=hostile, interval_seconds=3_600)
     gone = await stored(
         runtime, 2, focus=hostile, kind=ScheduleKind.CRON, interval_seconds=0, cron_expression=hostile, timezone=hostile
@@ -433,8 +434,8 @@ async def test_whatever_is_in_a_field_of_a_schedule_is_shown_as_text(browser, ru
     ):  # fmt: skip
         page = await browser.get(f"{LIST}{path}")
         assert page.status_code in {200, 404, 422}, path
-        is_harmless(page.text, path)
-    is_harmless((await browser.get("/console/agents/assistant")).text, "agent")
+        is_harmless(page, path)
+    is_harmless(await browser.get("/console/agents/assistant"), "agent")
 
 
 async def test_a_run_leads_to_the_schedule_that_it_is_of(browser, runtime):
