@@ -23,7 +23,7 @@ from actors.environment import IDLE_WORKER_SECONDS
 from actors.plan import ToolSlots, WorkerPlan
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolError, ToolResult
-from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
+from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome, nothing_to_confirm
 from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from owlclaw_ray.ids import IdSource, RandomIds
 from owlclaw_ray.kernel.batcher import MESSAGE, Batcher, Bound
@@ -45,6 +45,10 @@ _WARM_PAUSE = 0.05
 _SCALE_UP_DELAY = 0.2
 """Seconds that calls hold all workers before one more is made: what is over sooner leaves its worker to the next call."""
 
+CONFIRM_SECONDS = 2.0
+"""A call that was not begun for so long begins only if its run is still its host's: a cluster takes over what a lost machine had within
+seconds, and a machine that is cut off goes on.
+"""
 MAX_STARTS = 10
 """Workers that may die around a call before it begins: after that it counts as what workers cannot begin."""
 
@@ -276,6 +280,7 @@ class TaskToolRunner:
         attempts: RevokesAttempts | None = None,
     ) -> None:
         """Attempts are files in the plan's data folder, unless others are given; slots, of which there are `numbers`, this runner's own."""
+        self._clock = clock
         self._plan, self._tasks, self._ids = plan, tasks or RayTasks(), ids or RandomIds()
         self._attempts = attempts or FiledAttempts(AttemptMarkers(Path(plan.data_dir), clock))
         self._slots = slots or _own_slots(numbers)
@@ -285,23 +290,38 @@ class TaskToolRunner:
             self._run_quick, most=Bound(_MAX_CALLS_PER_TASK, MESSAGE.size), at_once=_TASKS_AT_ONCE, recalls=True
         )
 
-    async def run(self, invocation: ToolInvocation) -> ToolOutcome:
+    async def run(
+        self, invocation: ToolInvocation, confirm: Callable[[], Awaitable[None]] = nothing_to_confirm, /
+    ) -> ToolOutcome:
         """See ToolRunner.run."""
-        agent = invocation.agent
+        agent, check = invocation.agent, self._confirming(confirm)
         async with self._slots(invocation.tool_class, (agent.tenant, agent.agent_id)):
             if invocation.tool_class is ToolClass.QUICK:
+                await check()
                 return await self._quick(invocation)
             with self._spare.one_busy():
-                return await self._alone(invocation)
+                return await self._alone(invocation, check)
+
+    def _confirming(self, confirm: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        """Return what awaits `confirm` where that was last known for too long."""
+        known = self._clock.monotonic()
+
+        async def check() -> None:
+            nonlocal known
+            if self._clock.monotonic() - known >= CONFIRM_SECONDS:
+                await confirm()
+                known = self._clock.monotonic()
+
+        return check
 
     async def _run_quick(self, invocations: Sequence[ToolInvocation]) -> Sequence[ToolOutcome]:
         try:
             return await self._task(invocations, None)
         except WorkerDiedError as error:
             logger.warning("a tool worker died with %d quick calls; each is run again: %s", len(invocations), error)
-            return await asyncio.gather(*(self._alone(each) for each in invocations))
+            return await asyncio.gather(*(self._alone(each, nothing_to_confirm) for each in invocations))
 
-    async def _alone(self, invocation: ToolInvocation) -> ToolOutcome:
+    async def _alone(self, invocation: ToolInvocation, check: Callable[[], Awaitable[None]]) -> ToolOutcome:
         """Run the call in a task of its own: until it begins in one, and once more if it can bear that.
 
         Where marks cost something, a call that can bear it is first run without one, and counts as begun if that is lost.
@@ -309,6 +329,7 @@ class TaskToolRunner:
         lost_before = False
         marked = self._attempts.for_all or invocation.effect is Effect.ONCE or invocation.tool_class is ToolClass.QUICK
         for _ in range(MAX_STARTS):
+            await check()
             answer = await (self._attempt(invocation) if marked else self._unmarked(invocation))
             if isinstance(answer, ToolOutcome):
                 return answer

@@ -37,7 +37,7 @@ from owlclaw_ray.domain.tool import (
     ToolOrigin,
     ToolResult,
 )
-from owlclaw_ray.domain.tool_call import CheckedCall, Stage, ToolInvocation, ToolOutcome
+from owlclaw_ray.domain.tool_call import CheckedCall, Stage, ToolInvocation, ToolOutcome, nothing_to_confirm
 from owlclaw_ray.domain.trigger import ENQUEUED, Trigger, TriggerKind
 from owlclaw_ray.errors import (
     AgentBusyError,
@@ -289,7 +289,7 @@ class Tools:
     def __init__(self, world, epochs):
         self._world, self._epochs = world, epochs
 
-    async def run(self, invocation):
+    async def run(self, invocation, confirm=nothing_to_confirm):
         world = self._world
         if invocation.stage is Stage.CHECK:
             world.checks += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from enum import Enum
 from typing import Protocol
@@ -119,10 +120,16 @@ class ToolOutcome(Struct, frozen=True):
         return used_by(self.embeddings)
 
 
+async def nothing_to_confirm() -> None:
+    """What is awaited for calls that anybody may make."""
+
+
 class ToolRunner(Protocol):
     """Executes tool calls outside the run loop."""
 
-    async def run(self, invocation: ToolInvocation) -> ToolOutcome:
+    async def run(
+        self, invocation: ToolInvocation, confirm: Callable[[], Awaitable[None]] = nothing_to_confirm, /
+    ) -> ToolOutcome:
         """Execute the call, as far as its stage, and return its outcome; failures of the tool are outcomes too, never exceptions.
 
         Arguments are validated against the tool's schema before its handler runs (`invalid_arguments`). The call has
@@ -130,5 +137,8 @@ class ToolRunner(Protocol):
         `timeout` error. When the worker dies, a pure or idempotent call is run again once; a `once` call gives an
         `uncertain` error. A call that had not begun is run again whatever its effect. Cancelling the awaiting task
         stops the tool within a second.
+
+        `confirm` is awaited before a call begins that has waited for seconds; what it raises is raised, and the call does not begin:
+        another process may have taken the run over meanwhile.
         """
         ...

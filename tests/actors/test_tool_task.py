@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 from msgspec.structs import replace
@@ -12,12 +13,13 @@ from msgspec.structs import replace
 from actors.attempt_markers import AttemptMarkers, AttemptRevokedError, FiledAttempts
 from actors.environment import IDLE_WORKER_SECONDS
 from actors.plan import ToolSlots, WorkerPlan
-from actors.tool_task import MAX_STARTS, TaskToolRunner, WorkerDiedError
+from actors.tool_task import CONFIRM_SECONDS, MAX_STARTS, TaskToolRunner, WorkerDiedError
 from actors.tool_worker import execute
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolResult
 from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
 from owlclaw_ray.domain.trigger import TriggerKind
+from owlclaw_ray.errors import StaleEpochError
 from owlclaw_ray.kernel.packing import pack, unpack
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
@@ -167,6 +169,63 @@ async def test_the_wait_for_a_slot_is_no_part_of_a_calls_time_limit(tmp_path):
     result = await outcome_of(tasks, tmp_path, call(Effect.IDEMPOTENT))
 
     assert result.content == "done"
+
+
+class Ownership:
+    """What a host is told when it asks whether a run is still its own."""
+
+    def __init__(self, *, lost):
+        self.lost, self.asked = lost, 0
+
+    async def confirm(self):
+        self.asked += 1
+        if self.lost:
+            raise StaleEpochError("run_1: another has it")
+
+
+def slot_that_comes_after(seconds, clock):
+    @asynccontextmanager
+    async def slot(kind, owner):
+        await clock.advance(seconds)
+        yield
+
+    return slot
+
+
+@pytest.mark.parametrize("kind", [ToolClass.ALONE, ToolClass.QUICK])
+@pytest.mark.parametrize(
+    ("waited", "lost", "outcome"),
+    [
+        (CONFIRM_SECONDS - 0.1, True, (0, 1)),
+        (CONFIRM_SECONDS, False, (1, 1)),
+        (CONFIRM_SECONDS, True, (1, 0)),
+    ],
+)
+async def test_a_call_that_waited_for_its_slot_begins_only_if_its_run_is_still_the_hosts(
+    tmp_path, kind, waited, lost, outcome
+):
+    tasks, ownership = SteeredTasks(tmp_path, succeed), Ownership(lost=lost)
+    slots = slot_that_comes_after(waited, tasks.clock)
+    plan = WorkerPlan("", "", str(tmp_path), "none", "trial")
+    runner = TaskToolRunner(plan, tasks.clock, ToolSlots(4), slots=slots, tasks=tasks, ids=SequentialIds())
+
+    with nullcontext() if outcome[1] else pytest.raises(StaleEpochError):
+        await runner.run(call(Effect.IDEMPOTENT, kind), ownership.confirm)
+
+    assert (ownership.asked, len(tasks.attempts)) == outcome
+
+
+async def test_a_call_whose_worker_died_long_after_it_was_given_to_it_does_not_begin_elsewhere_if_its_run_was_taken_over(
+    tmp_path,
+):
+    tasks, ownership = SteeredTasks(tmp_path, die_waiting_for_a_slot, succeed), Ownership(lost=True)
+    plan = WorkerPlan("", "", str(tmp_path), "none", "trial")
+    runner = TaskToolRunner(plan, tasks.clock, ToolSlots(4), tasks=tasks, ids=SequentialIds())
+
+    with pytest.raises(StaleEpochError):
+        await runner.run(call(Effect.IDEMPOTENT), ownership.confirm)
+
+    assert len(tasks.attempts) == 1
 
 
 async def test_a_call_runs_again_once_after_its_beginning(tmp_path):

@@ -6,7 +6,7 @@ from benchmarks.tool_calls import APPLICATION, EMPTY, TOOLS, WORK, Calls, Failed
 from benchmarks.tools import latency_figures, latency_of, many_figures, many_of, plot_of
 from owlclaw_ray.app_loader import load_app
 from owlclaw_ray.domain.tool import ToolError, ToolResult
-from owlclaw_ray.domain.tool_call import ToolOutcome
+from owlclaw_ray.domain.tool_call import ToolOutcome, nothing_to_confirm
 from owlclaw_ray.ids import ToolCallId
 from owlclaw_ray.tools.builtin import BuiltInTools
 from owlclaw_ray.tools.builtin import arguments as models
@@ -28,7 +28,7 @@ class Runner:
     def __init__(self, error=None):
         self.error, self.seen = error, []
 
-    async def run(self, invocation):
+    async def run(self, invocation, confirm=nothing_to_confirm):
         self.seen.append(invocation)
         return ToolOutcome(ToolResult(ToolCallId(invocation.call_id), content="ok", error=self.error), 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import pytest
@@ -25,8 +26,9 @@ from owlclaw_ray.domain.tool import (
     ToolOrigin,
     ToolResult,
 )
-from owlclaw_ray.domain.tool_call import CheckedCall, Stage, ToolOutcome
+from owlclaw_ray.domain.tool_call import CheckedCall, Stage, ToolOutcome, nothing_to_confirm
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
+from owlclaw_ray.errors import StaleEpochError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.policy.governor import DefinitionGovernor
 from owlclaw_ray.policy.permission import PermissionGate, SessionGrants
@@ -35,7 +37,7 @@ from owlclaw_ray.runs.conversation import Conversation
 from owlclaw_ray.runs.run_journal import RunJournal
 from owlclaw_ray.runs.running_calls import RunningCalls, unknown
 from owlclaw_ray.runs.tool_dispatch import ToolDispatch
-from owlclaw_ray.store.commands import Appended
+from owlclaw_ray.store.commands import Appended, StaleEpoch
 from owlclaw_ray.store.durable_store import DurableStore
 from owlclaw_ray.testing.clock import ManualClock
 
@@ -66,10 +68,13 @@ NAMES = [*(name for name in TOOLS if name != "schedule_once"), "unknown"]
 
 
 class Accepting:
-    """A CommandStore that has no more to say than that everything is durable."""
+    """A CommandStore that has no more to say than that everything is durable, or that another activation has the run."""
+
+    def __init__(self):
+        self.outcome = Appended()
 
     async def apply(self, commands):
-        return [Appended() for _ in commands]
+        return [self.outcome for _ in commands]
 
 
 @dataclass
@@ -81,8 +86,12 @@ class Runner:
     log: list = field(default_factory=list)
     running: set = field(default_factory=set)
     beside: set = field(default_factory=set)
+    waits: bool = False
+    """Whether calls wait for so long that their run may be another activation's by then."""
 
-    async def run(self, invocation):
+    async def run(self, invocation, confirm=nothing_to_confirm):
+        if self.waits:
+            await confirm()
         if invocation.stage is Stage.CHECK:
             return ToolOutcome(ToolResult(invocation.call_id), 0, checked=CheckedCall(invocation.arguments, "{}"))
         call_id = invocation.call_id
@@ -105,9 +114,8 @@ class Turn:
         clock, agent = ManualClock(), AgentRef.parse("watch")
         run = Run(RunId("run"), 1, agent, Trigger(TriggerKind.API), RunStatus.RUNNING, clock.now())
         self.conversation = Conversation()
-        journal = RunJournal(
-            run, 1, conversation=self.conversation, store=DurableStore(Accepting(), clock), clock=clock
-        )
+        self.store = Accepting()
+        journal = RunJournal(run, 1, conversation=self.conversation, store=DurableStore(self.store, clock), clock=clock)
         self.journal = journal
         reply = {
             "text": "",
@@ -134,6 +142,19 @@ class Turn:
 
     def errors(self):
         return {call_id: each.error and each.error.type for call_id, each in self.conversation.results.items()}
+
+
+@pytest.mark.parametrize("lost", [True, False])
+async def test_a_call_that_waited_long_is_made_only_while_its_activation_has_the_run(lost):
+    turn = Turn([next(iter(TOOLS))])
+    turn.runner.waits = True
+    if lost:
+        turn.store.outcome = StaleEpoch(AgentRef.parse("watch"), 2)
+
+    with pytest.raises(StaleEpochError) if lost else nullcontext():
+        await turn.execute()
+
+    assert turn.runner.log == ([] if lost else ["0"])
 
 
 def reference(names, failing, denied):
