@@ -110,6 +110,10 @@ FORGED = {
         [entry("second", "run_resumed", "at = at - 60000000")],
         {Promise.ONE_WRITER},
     ),
+    "a claim waited for what the activation before it wrote, which is right": (
+        [entry("second", "run_resumed", "at = at - 1000000")],
+        set(),
+    ),
     "a call was recorded before it was last executed": (
         [
             "UPDATE journal SET at = at - 10000000 WHERE run_id = '{first}'",
