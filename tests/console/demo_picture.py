@@ -31,7 +31,7 @@ def main() -> int:
             chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
             page = chromium.new_page(viewport=SIZE)
             page.goto(f"{runtime.url}/console/runs/{first}")
-            page.locator("time").first.wait_for()
+            page.locator("#e4").wait_for()
             keep(page, folder, "demo")
             chromium.close()
     return 0
