@@ -158,7 +158,9 @@ class DirectoryActor(RemoteActor):
         """
         if not self._looked:
             return
-        if lease.role is LeaseRole.LEAVING:
+        if lease.role is LeaseRole.SUPERSEDED:
+            await lease.tick()
+        elif lease.role is LeaseRole.LEAVING:
             await self._leave(lease)
         elif lease.held and (self._stopping or self._is_all_drained()):
             await self._hand_over(lease)
@@ -213,7 +215,10 @@ class DirectoryActor(RemoteActor):
 
     async def _left(self) -> Sequence[Host] | None:
         """Return the hosts that nobody drains; None while there are others, or if the roots do not answer."""
-        return None if self._draining else await in_time(self._pool.living(), _COUNT_SECONDS)
+        if self._draining:
+            return None
+        living = await in_time(self._pool.living(), _COUNT_SECONDS)
+        return None if self._pool.silent else living
 
     async def _end_hosts(self, hosts: Collection[Host]) -> None:
         await asyncio.gather(*(self._end_host(each) for each in hosts))

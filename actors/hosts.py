@@ -40,6 +40,8 @@ class ActorHost:
         self._busy, self._running = False, 0
         self._questions = 0
         """How often it was asked for its status."""
+        self._adopted: set[AgentRef] = set()
+        """Those among `_begun` that were not there before."""
         self._begun: dict[AgentRef, int] = {}
         """Agents that were to begin since it was asked how many are at work, each with the number of the latest question before that."""
 
@@ -56,6 +58,7 @@ class ActorHost:
     async def adopt(self, agents: Sequence[AgentRef], term: int) -> None:
         """See Host.adopt."""
         self._begun.update(dict.fromkeys(agents, self._questions))
+        self._adopted.update(agents)
         await self._answer(calls(self.actor).adopt(agents, term))
 
     async def wake(self, agents: Sequence[AgentRef]) -> tuple[AgentRef, ...]:
@@ -82,6 +85,7 @@ class ActorHost:
         status = await self._answer_in_time(calls(self.actor).status(most))
         self._busy, self._running = status.busy, status.running
         self._begun = {agent: asked for agent, asked in self._begun.items() if asked >= question}
+        self._adopted.intersection_update(self._begun)
         return status
 
     async def hosted(self) -> tuple[AgentRef, ...]:
@@ -109,7 +113,8 @@ class ActorHost:
         await self._answer(calls(self.actor).drain(grace))
 
     async def _answer_in_time(self, answer: Awaitable[R]) -> R:
-        at_work = max(self._running, len(self._begun))  # who was at work may have been told to begin, too
+        woken = self._begun.keys() - self._adopted
+        at_work = len(self._adopted) + max(self._running, len(woken))  # who was at work may have been woken, too
         limit = self._wait_limit * (_BUSY_PATIENCE if self._busy else 1) + _SECONDS_AN_AGENT * at_work
         try:
             async with deadline(self._clock, limit):
@@ -134,6 +139,8 @@ class RootedPool:
         self._cpus: dict[str, float] = {}
         self._bare: frozenset[str] = frozenset()
         self._excluded: frozenset[str] = frozenset()
+        self.silent: set[str] = set()
+        """Nodes whose roots did not say, when all were last asked, which hosts they have."""
         self._cut: set[str] = set()
         """Nodes whose roots have said that they do not reach the store."""
         self.term = 0
@@ -179,6 +186,7 @@ class RootedPool:
     async def living(self) -> Sequence[Host]:
         """See HostPool.living. Hosts of a root that does not answer are dead or die with it."""
         await self._find_roots()
+        self.silent.clear()
         found = await asyncio.gather(*(self._hosts_of(node_id) for node_id in self._reachable()))
         return [host for hosts in found for host in hosts]
 
@@ -207,6 +215,7 @@ class RootedPool:
             return []
         except (RuntimeUnavailableError, TimeoutError) as error:
             logger.warning("the root of node %s does not answer: %s", node_id, error or "in time")
+            self.silent.add(node_id)
             return []
         self._cut.discard(node_id)
         self._homes.update((host_id, node_id) for host_id, _ in hosts)

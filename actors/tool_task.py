@@ -45,10 +45,6 @@ _WARM_PAUSE = 0.05
 _SCALE_UP_DELAY = 0.2
 """Seconds that calls hold all workers before one more is made: what is over sooner leaves its worker to the next call."""
 
-CONFIRM_SECONDS = 2.0
-"""A call that was not begun for so long begins only if its run is still its host's: a cluster takes over what a lost machine had within
-seconds, and a machine that is cut off goes on.
-"""
 MAX_STARTS = 10
 """Workers that may die around a call before it begins: after that it counts as what workers cannot begin."""
 
@@ -280,7 +276,6 @@ class TaskToolRunner:
         attempts: RevokesAttempts | None = None,
     ) -> None:
         """Attempts are files in the plan's data folder, unless others are given; slots, of which there are `numbers`, this runner's own."""
-        self._clock = clock
         self._plan, self._tasks, self._ids = plan, tasks or RayTasks(), ids or RandomIds()
         self._attempts = attempts or FiledAttempts(AttemptMarkers(Path(plan.data_dir), clock))
         self._slots = slots or _own_slots(numbers)
@@ -294,25 +289,13 @@ class TaskToolRunner:
         self, invocation: ToolInvocation, confirm: Callable[[], Awaitable[None]] = nothing_to_confirm, /
     ) -> ToolOutcome:
         """See ToolRunner.run."""
-        agent, check = invocation.agent, self._confirming(confirm)
+        agent = invocation.agent
         async with self._slots(invocation.tool_class, (agent.tenant, agent.agent_id)):
             if invocation.tool_class is ToolClass.QUICK:
-                await check()
+                await confirm()
                 return await self._quick(invocation)
             with self._spare.one_busy():
-                return await self._alone(invocation, check)
-
-    def _confirming(self, confirm: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
-        """Return what awaits `confirm` where that was last known for too long."""
-        known = self._clock.monotonic()
-
-        async def check() -> None:
-            nonlocal known
-            if self._clock.monotonic() - known >= CONFIRM_SECONDS:
-                await confirm()
-                known = self._clock.monotonic()
-
-        return check
+                return await self._alone(invocation, confirm)
 
     async def _run_quick(self, invocations: Sequence[ToolInvocation]) -> Sequence[ToolOutcome]:
         try:
@@ -321,7 +304,7 @@ class TaskToolRunner:
             logger.warning("a tool worker died with %d quick calls; each is run again: %s", len(invocations), error)
             return await asyncio.gather(*(self._alone(each, nothing_to_confirm) for each in invocations))
 
-    async def _alone(self, invocation: ToolInvocation, check: Callable[[], Awaitable[None]]) -> ToolOutcome:
+    async def _alone(self, invocation: ToolInvocation, confirm: Callable[[], Awaitable[None]]) -> ToolOutcome:
         """Run the call in a task of its own: until it begins in one, and once more if it can bear that.
 
         Where marks cost something, a call that can bear it is first run without one, and counts as begun if that is lost.
@@ -329,7 +312,7 @@ class TaskToolRunner:
         lost_before = False
         marked = self._attempts.for_all or invocation.effect is Effect.ONCE or invocation.tool_class is ToolClass.QUICK
         for _ in range(MAX_STARTS):
-            await check()
+            await confirm()
             answer = await (self._attempt(invocation) if marked else self._unmarked(invocation))
             if isinstance(answer, ToolOutcome):
                 return answer

@@ -258,7 +258,7 @@ document.addEventListener("keydown", (event) => {
   const editor = () => {
     const edit = call?.querySelector("details.edit");
     if (edit) edit.open = true;
-    return edit?.querySelector("textarea");
+    return edit?.querySelector("textarea, a");
   };
   const steps = {
     j: () => calls[Math.min(at + 1, calls.length - 1)],

@@ -138,7 +138,7 @@ class ToolRunner(Protocol):
         `uncertain` error. A call that had not begun is run again whatever its effect. Cancelling the awaiting task
         stops the tool within a second.
 
-        `confirm` is awaited before a call begins that has waited for seconds; what it raises is raised, and the call does not begin:
-        another process may have taken the run over meanwhile.
+        `confirm` is awaited when the call has got its slot, and before each further start; what it raises is raised, and the call does not
+        begin: another process may have taken the run over while it waited.
         """
         ...

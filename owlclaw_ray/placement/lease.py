@@ -225,8 +225,10 @@ class LeaseHolder:
 
         Another `tick` asks for it again.
         """
-        await self.release()
-        self._change_soon()
+        try:
+            await self.release()
+        finally:
+            self._change_soon()  # it holds the lease no more, whatever became of the release
 
     async def _ask(self) -> Outcome:
         outcome = await self._hold()

@@ -43,6 +43,8 @@ from owlclaw_ray.store.durable_store import DurableStore
 
 logger = logging.getLogger(__name__)
 
+CONFIRM_SECONDS = 2.0
+"""For so long after a commit its run counts as this activation's; then it is asked."""
 FLUSH_AFTER = 0.05
 """Seconds after which buffered facts are sent even if nothing waits for them, so that watchers see them soon."""
 
@@ -78,6 +80,8 @@ class RunJournal:
         self._flusher: Timer | None = None
         self._flush: asyncio.Task[None] | None = None
         self._writing = asyncio.Lock()
+        self._owned_at = clock.monotonic()
+        """When the store was last asked for something that it does for the run's owner alone, and did it."""
 
     def blob(self, text: str, digest: str = "") -> str:
         """Return the hash of a text that an entry names; it is stored with that entry unless the store has it.
@@ -166,7 +170,16 @@ class RunJournal:
         async with self._writing:
             self._raise_failure()
             run = self._run
-            await self._write(AppendJournal(run.run_id, run.agent, self._epoch, (), (), {}), ())
+            self._heed(await self._write(AppendJournal(run.run_id, run.agent, self._epoch, (), (), {}), ()))
+
+    async def confirm_ownership(self) -> None:
+        """Return if this activation has the run, or had it within the last CONFIRM_SECONDS; raises StaleEpochError.
+
+        For calls, which no epoch guards: a cluster takes over within seconds what a lost machine had, and one that is cut off goes on.
+        """
+        if self._clock.monotonic() - self._owned_at >= CONFIRM_SECONDS:
+            await self.require_ownership()
+            await asyncio.sleep(0)  # a run that was asked to end is interrupted here
 
     async def finish(self, result: RunResult, state: AgentState, *, claim_next: bool) -> RunClaimed | None:
         """Record the end, commit everything, and return the agent's next run if one was claimed; raises StaleEpochError."""
@@ -236,10 +249,13 @@ class RunJournal:
                 self.interrupt()
                 raise
             self._store.note_stored_blobs(run.agent.tenant, blobs)
-            self._interrupted_by = appended.interrupted_by
-            if appended.cancel_requested and not self.cancel_requested:
-                self.cancel_requested = True
-                self.interrupt()
+            self._heed(appended)
+
+    def _heed(self, appended: Appended) -> None:
+        self._interrupted_by = appended.interrupted_by
+        if appended.cancel_requested and not self.cancel_requested:
+            self.cancel_requested = True
+            self.interrupt()
 
     async def _hand_over(self, requests: tuple[ApprovalRequest, ...], runs: tuple[RunId, ...]) -> bool:
         async with self._writing:
@@ -260,10 +276,12 @@ class RunJournal:
                 raise StaleEpochError(f"run {self._run.run_id}: {outcome}")
 
     async def _write(self, command: AppendJournal, settlements: Sequence[SettleBudget]) -> Appended:
+        asked = self._clock.monotonic()
         outcome, *settled = await self._store.apply_all([command, *settlements])
         self._log_alerts(settled)
         if not isinstance(outcome, Appended):
             raise StaleEpochError(f"run {command.run_id}: {outcome}")
+        self._owned_at = asked
         return outcome
 
     def _begin_flush(self) -> None:

@@ -286,7 +286,7 @@ class ToolDispatch(Struct, frozen=True):
         policy = RetryPolicy(1 if invocation.effect is Effect.ONCE else attempts)
         attempt = 1
         while True:
-            outcome = await contained(self.tools.run(invocation, self.journal.require_ownership))
+            outcome = await contained(self.tools.run(invocation, self.journal.confirm_ownership))
             error = outcome.result.error
             settled = error is None or not error.retryable or error.type == CHILD_FAILED
             if settled or attempt == policy.attempts:

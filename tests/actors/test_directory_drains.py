@@ -352,6 +352,32 @@ async def is_leaving(store):
     return await leaver(store) == "east"
 
 
+async def test_a_drained_cluster_does_not_say_that_it_has_left_while_a_root_does_not_answer(
+    directory, pool, store, monkeypatch
+):
+    await lease_of(store, "west")
+    said = []
+
+    async def apply(commands):
+        said.extend(each for each in commands if isinstance(each, EndHandover))
+        return await store_apply(commands)
+
+    store_apply = store.apply
+    monkeypatch.setattr(store, "apply", apply)
+    actor = await directory()
+    await until(lambda: nodes_with_hosts(pool) == {"one", "two"})
+    await actor.drain(["one", "two"])
+    pool.silent = {"two"}
+    pool.hosts.clear()
+    said.clear()
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+    assert said == []
+
+    pool.silent = set()
+    await until(lambda: said)
+
+
 async def test_a_drained_cluster_says_once_that_it_has_left(directory, pool, store, monkeypatch):
     await lease_of(store, "west")
     said = []

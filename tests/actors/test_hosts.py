@@ -92,6 +92,7 @@ async def test_a_node_whose_root_is_being_restarted_stays_among_the_nodes(pool, 
     roots["two"].trouble = RuntimeUnavailableError("being restarted")
 
     assert await names(pool) == {"host of one"}
+    assert pool.silent == {"two"}
     with pytest.raises(RuntimeUnavailableError):
         await pool.spawn("two")
 
@@ -199,6 +200,11 @@ async def at_work_and_woken_again(agents):
     await agents.host.wake(CROWD)
 
 
+async def at_work_and_others_adopted(agents):
+    await agents.say(running=len(CROWD))
+    await agents.host.adopt([AgentRef.parse(f"other:{number}") for number in range(len(CROWD))], 1)
+
+
 async def woken_while_asked(agents):
     asked = asyncio.create_task(agents.host.status(0))
     await agents.clock.wait_for_sleepers()
@@ -218,6 +224,7 @@ async def woken_while_asked(agents):
         (woken, 29, 30),
         (at_work, 29, 30),
         (at_work_and_woken_again, 29, 30),
+        (at_work_and_others_adopted, 52, 54),
         (woken_while_asked, 29, 30),
     ],
 )

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from actors.attempt_markers import AttemptMarkers, AttemptRevokedError, FiledAttempts
 from actors.environment import IDLE_WORKER_SECONDS
 from actors.plan import ToolSlots, WorkerPlan
-from actors.tool_task import CONFIRM_SECONDS, MAX_STARTS, TaskToolRunner, WorkerDiedError
+from actors.tool_task import MAX_STARTS, TaskToolRunner, WorkerDiedError
 from actors.tool_worker import execute
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolResult
@@ -183,42 +183,35 @@ class Ownership:
             raise StaleEpochError("run_1: another has it")
 
 
-def slot_that_comes_after(seconds, clock):
+@pytest.mark.parametrize("kind", [ToolClass.ALONE, ToolClass.QUICK])
+@pytest.mark.parametrize(("lost", "begun"), [(False, 1), (True, 0)])
+async def test_a_call_that_has_got_its_slot_begins_only_if_its_run_is_still_the_hosts(tmp_path, kind, lost, begun):
+    tasks, ownership = SteeredTasks(tmp_path, succeed), Ownership(lost=False)
+
     @asynccontextmanager
     async def slot(kind, owner):
-        await clock.advance(seconds)
+        ownership.lost = lost  # while it waits
         yield
 
-    return slot
-
-
-@pytest.mark.parametrize("kind", [ToolClass.ALONE, ToolClass.QUICK])
-@pytest.mark.parametrize(
-    ("waited", "lost", "outcome"),
-    [
-        (CONFIRM_SECONDS - 0.1, True, (0, 1)),
-        (CONFIRM_SECONDS, False, (1, 1)),
-        (CONFIRM_SECONDS, True, (1, 0)),
-    ],
-)
-async def test_a_call_that_waited_for_its_slot_begins_only_if_its_run_is_still_the_hosts(
-    tmp_path, kind, waited, lost, outcome
-):
-    tasks, ownership = SteeredTasks(tmp_path, succeed), Ownership(lost=lost)
-    slots = slot_that_comes_after(waited, tasks.clock)
     plan = WorkerPlan("", "", str(tmp_path), "none", "trial")
-    runner = TaskToolRunner(plan, tasks.clock, ToolSlots(4), slots=slots, tasks=tasks, ids=SequentialIds())
+    runner = TaskToolRunner(plan, tasks.clock, ToolSlots(4), slots=slot, tasks=tasks, ids=SequentialIds())
 
-    with nullcontext() if outcome[1] else pytest.raises(StaleEpochError):
+    with nullcontext() if begun else pytest.raises(StaleEpochError):
         await runner.run(call(Effect.IDEMPOTENT, kind), ownership.confirm)
 
-    assert (ownership.asked, len(tasks.attempts)) == outcome
+    assert (ownership.asked, len(tasks.attempts)) == (1, begun)
 
 
 async def test_a_call_whose_worker_died_long_after_it_was_given_to_it_does_not_begin_elsewhere_if_its_run_was_taken_over(
     tmp_path,
 ):
-    tasks, ownership = SteeredTasks(tmp_path, die_waiting_for_a_slot, succeed), Ownership(lost=True)
+    ownership = Ownership(lost=False)
+
+    async def die_while_it_is_taken_over(tasks, invocations, attempt):
+        ownership.lost = True
+        await die_waiting_for_a_slot(tasks, invocations, attempt)
+
+    tasks = SteeredTasks(tmp_path, die_while_it_is_taken_over, succeed)
     plan = WorkerPlan("", "", str(tmp_path), "none", "trial")
     runner = TaskToolRunner(plan, tasks.clock, ToolSlots(4), tasks=tasks, ids=SequentialIds())
 

@@ -195,6 +195,16 @@ async def test_the_history_of_a_memory_is_for_those_who_may_read_the_ledger(brow
     assert "which your key may not read" in page
 
 
+async def test_the_texts_of_a_definition_are_shown_up_to_twenty_thousand_characters(browser, runtime):
+    lines = "\n".join(f"line {number:04}" for number in range(1_900))
+    runtime.defined["assistant"] = definition(soul=lines)
+
+    page = (await browser.get("/console/agents/assistant")).text
+
+    assert "line 1899" in page
+    assert "more characters" not in page
+
+
 @HARMFUL
 async def test_an_agent_and_a_memory_of_texts_that_mean_harm_are_text(browser, runtime, hostile):
     harm = {"soul": hostile, "capabilities": hostile, "constraints": hostile, "version": hostile, "timezone": hostile}

@@ -125,6 +125,7 @@ class SteeredPool:
     def __init__(self, *hosts, nodes=None):
         self.nodes = nodes or {"here": 1.0}
         self.bare = frozenset()
+        self.silent = set()
         self.hosts = {host.host_id: host for host in hosts}
         self.made = len(hosts)
         self.lost_answers = self.lost_ends = 0

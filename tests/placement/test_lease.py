@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -266,6 +267,20 @@ async def test_a_cluster_that_stands_back_gives_its_agents_up_and_the_other_take
 
     assert east.told == ["begin", "end"]
     assert west.told == ["begin"]
+
+
+async def test_a_cluster_that_stands_back_gives_its_agents_up_also_if_the_answer_is_lost(east, monkeypatch):
+    await east.tick()
+
+    async def apply(commands):
+        raise StoreUnavailableError("the answer was lost")
+
+    monkeypatch.setattr(east.lease, "_store", SimpleNamespace(apply=apply))
+    with pytest.raises(StoreUnavailableError):
+        await east.lease.stand_back()
+    await settle(east)
+
+    assert (east.lease.role, east.told) == (LeaseRole.STANDBY, ["begin", "end"])
 
 
 async def test_a_cluster_that_stood_back_asks_for_the_lease_again(east):

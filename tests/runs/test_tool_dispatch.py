@@ -34,7 +34,7 @@ from owlclaw_ray.policy.governor import DefinitionGovernor
 from owlclaw_ray.policy.permission import PermissionGate, SessionGrants
 from owlclaw_ray.runs.catalog import ToolCatalog
 from owlclaw_ray.runs.conversation import Conversation
-from owlclaw_ray.runs.run_journal import RunJournal
+from owlclaw_ray.runs.run_journal import CONFIRM_SECONDS, RunJournal
 from owlclaw_ray.runs.running_calls import RunningCalls, unknown
 from owlclaw_ray.runs.tool_dispatch import ToolDispatch
 from owlclaw_ray.store.commands import Appended, StaleEpoch
@@ -112,6 +112,7 @@ class Turn:
         self.calls = tuple(ToolCall(str(at), name, "{}") for at, name in enumerate(names))
         self.runner = Runner({str(at) for at in failing}, list(order))
         clock, agent = ManualClock(), AgentRef.parse("watch")
+        self.clock = clock
         run = Run(RunId("run"), 1, agent, Trigger(TriggerKind.API), RunStatus.RUNNING, clock.now())
         self.conversation = Conversation()
         self.store = Accepting()
@@ -144,17 +145,38 @@ class Turn:
         return {call_id: each.error and each.error.type for call_id, each in self.conversation.results.items()}
 
 
+@pytest.mark.parametrize("late", [True, False])
 @pytest.mark.parametrize("lost", [True, False])
-async def test_a_call_that_waited_long_is_made_only_while_its_activation_has_the_run(lost):
+async def test_a_call_that_waited_long_is_made_only_while_its_activation_has_the_run(lost, late):
     turn = Turn([next(iter(TOOLS))])
     turn.runner.waits = True
+    await turn.clock.advance(CONFIRM_SECONDS)
+    turn.journal.record(EntryKind.RUN_ACTIVE, {})
+    await turn.journal.commit()
     if lost:
         turn.store.outcome = StaleEpoch(AgentRef.parse("watch"), 2)
+    await turn.clock.advance(CONFIRM_SECONDS if late else CONFIRM_SECONDS - 0.1)
 
-    with pytest.raises(StaleEpochError) if lost else nullcontext():
+    with pytest.raises(StaleEpochError) if lost and late else nullcontext():
         await turn.execute()
 
-    assert turn.runner.log == ([] if lost else ["0"])
+    assert turn.runner.log == ([] if lost and late else ["0"])
+
+
+async def test_a_call_that_waited_long_is_not_made_for_a_run_that_was_asked_to_end_meanwhile():
+    turn = Turn([next(iter(TOOLS))])
+    turn.runner.waits = True
+    await turn.journal.commit()
+    turn.store.outcome = Appended(cancel_requested=True)
+    await turn.clock.advance(CONFIRM_SECONDS)
+    executing = asyncio.create_task(turn.execute())
+    turn.journal.interrupt = executing.cancel
+
+    with pytest.raises(asyncio.CancelledError):
+        await executing
+
+    assert turn.journal.cancel_requested
+    assert turn.runner.log == []
 
 
 def reference(names, failing, denied):
