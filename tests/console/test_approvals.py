@@ -77,6 +77,19 @@ async def test_arguments_are_edited_beside_what_the_schema_says_of_them(browser,
     assert "The tool's schema names no arguments" in words((await browser.get(INBOX)).text)
 
 
+async def test_long_arguments_are_edited_on_the_page_of_their_call_and_not_in_the_inbox(browser, runtime):
+    approval = runtime.request_approval(arguments={"to": "x" * 9_000})
+
+    inbox, own = (await browser.get(INBOX)).text, (await browser.get(path_of(approval))).text
+
+    assert "<textarea" not in inbox
+    assert f'<a href="{path_of(approval)}">edit them on the page of this call</a>' in inbox
+    assert "x" * 9_000 in html.unescape(re.search(r"<textarea[^>]*>([^<]*)<", own)[1])
+    decided = await browser.send_form(f"{path_of(approval)}/decision", token=token_of(inbox), decision="allow_once")
+    assert decided.status_code == 303
+    assert runtime._approvals[approval.request.approval_id].decision.arguments is None
+
+
 @pytest.mark.parametrize(
     ("written", "wrong"),
     [('{"to": 5}', "to:"), ("{", "is not JSON"), ("[1]", "arguments"), (f'{{"to": "{HOSTILE}', "JSON")],
