@@ -226,9 +226,9 @@ async def test_a_run_without_hooks_and_approvals_makes_no_more_calls_and_commits
         tools, store = runtime.pool._services.tools, runtime.store
         run_tool, apply = tools.run, store.apply
 
-        async def counted_run(invocation):
+        async def counted_run(invocation, confirm):
             calls.append(invocation.tool)
-            return await run_tool(invocation)
+            return await run_tool(invocation, confirm)
 
         async def counted_apply(commands):
             commits.extend(type(command).__name__ for command in commands)

@@ -113,7 +113,7 @@ def _interval(connection: Connection, where: RunSearch) -> _Interval:
         above = max(above, timeline.place_of(where.since)[0])
     if where.until is not None:
         end = timeline.place_of(where.until)[1]
-        below = end if below is None or end is None else min(below, end)
+        below = min((each for each in (below, end) if each is not None), default=None)
     return _Interval(above, below)
 
 

@@ -144,6 +144,15 @@ async def test_pages_of_every_filter_have_what_looking_at_every_run_finds_each_o
     assert found == naively(search)
 
 
+@pytest.mark.parametrize("seconds", [20 * COUNT - 100, 20 * COUNT + 300, 86_400])
+async def test_a_filter_whose_end_is_near_the_newest_run_or_still_to_come_has_each_run_on_one_page(filled, seconds):
+    search = RunSearch(DEFAULT_TENANT, until=NOW + timedelta(seconds=seconds), limit=3)
+
+    found, _ = await all_pages(filled, search)
+
+    assert found == naively(search)
+
+
 async def test_text_that_many_have_beside_a_filter_that_others_have_is_searched_for_over_several_pages(filled):
     rare = RunSearch(DEFAULT_TENANT, kind=TriggerKind.API, text="order refund 17", limit=50)
 
