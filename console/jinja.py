@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from console.arguments import argument_fields
 from console.schedule_times import in_words, local
 from console.static_files import address
-from console.text import brief, clipped, field, finalised, pretty
+from console.text import brief, clipped, field, finalised, pretty, whole
 
 
 def _environment() -> Environment:
@@ -42,6 +42,7 @@ def _environment() -> Environment:
         "segment": segment,
         "since": since,
         "stamp": stamp,
+        "whole": whole,
     }
     environment.globals |= {"address": address, "query": query}
     environment.globals["parts"] = environment.get_template("_parts.html").module  # blocks alone see no imports

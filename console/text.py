@@ -20,8 +20,8 @@ from owlclaw_ray.domain.json import JsonValue
 MOST_CHARACTERS = 4_000
 """Of one text on a page with many."""
 _LINE = 2_000
-_LONGEST = 5 * MOST_CHARACTERS
-"""Of whatever no template cuts, such as names: no value makes a page large. No template shows more of a text."""
+_LONGEST = 2 * MOST_CHARACTERS
+"""Of whatever no template cuts, such as names: no value makes a page large."""
 _ON_ONE_LINE = 72
 _LAID_OUT = 100_000
 """Longer JSON stays on one line: laying it out takes longer than anybody reads."""
@@ -72,6 +72,11 @@ def finalised(value: object) -> object:
         return value
     text = str(value)
     return visible(text) if len(text) <= _LONGEST else f"{visible(text[:_LONGEST])}…"
+
+
+def whole(text: str) -> Markup:
+    """Return what a template shows of a text that it has cut itself."""
+    return Markup(str(escape(visible(text))))  # noqa: S704 - it is escaped
 
 
 def field(value: object) -> Markup:
