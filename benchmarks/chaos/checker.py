@@ -32,6 +32,7 @@ _LOGGED = "chaos."
 """How the names of tools begin that write to the handlers' log."""
 _REDACTOR = Redactor()
 _LONGEST_CLAIM = timedelta(seconds=5)
+"""How long a claim of a run waits to be committed."""
 _CLAIMS = frozenset({EntryKind.RUN_STARTED, EntryKind.RUN_RESUMED, EntryKind.RUN_CONTINUED})
 
 

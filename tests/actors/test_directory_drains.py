@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -352,20 +353,44 @@ async def is_leaving(store):
     return await leaver(store) == "east"
 
 
-async def test_a_drained_cluster_does_not_say_that_it_has_left_while_a_root_does_not_answer(
-    directory, pool, store, monkeypatch
-):
-    await lease_of(store, "west")
-    said = []
+@pytest.fixture
+def said(store, monkeypatch):
+    """What the store is told of handovers that are over."""
+    found, store_apply = [], store.apply
 
     async def apply(commands):
-        said.extend(each for each in commands if isinstance(each, EndHandover))
+        found.extend(each for each in commands if isinstance(each, EndHandover))
         return await store_apply(commands)
 
-    store_apply = store.apply
     monkeypatch.setattr(store, "apply", apply)
+    return found
+
+
+async def standby(directory, pool, store):
+    """Return the Directory of a cluster that has hosts ready while another one has the lease."""
+    await lease_of(store, "west")
     actor = await directory()
     await until(lambda: nodes_with_hosts(pool) == {"one", "two"})
+    return actor
+
+
+async def test_a_superseded_directory_says_nothing_of_its_clusters_hosts(directory, pool, store, said):
+    actor = await standby(directory, pool, store)
+    actor._lease._on_superseded = partial(asyncio.sleep, 0)  # or else its process would end
+    actor._lease._superseded = True
+    pool.hosts.clear()  # as the roots refuse it
+
+    await actor.drain(["one", "two"])
+
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+        assert said == []
+
+
+async def test_a_drained_cluster_does_not_say_that_it_has_left_while_a_root_does_not_answer(
+    directory, pool, store, said
+):
+    actor = await standby(directory, pool, store)
     await actor.drain(["one", "two"])
     pool.silent = {"two"}
     pool.hosts.clear()
@@ -378,18 +403,8 @@ async def test_a_drained_cluster_does_not_say_that_it_has_left_while_a_root_does
     await until(lambda: said)
 
 
-async def test_a_drained_cluster_says_once_that_it_has_left(directory, pool, store, monkeypatch):
-    await lease_of(store, "west")
-    said = []
-
-    async def apply(commands):
-        said.extend(each for each in commands if isinstance(each, EndHandover))
-        return await store_apply(commands)
-
-    store_apply = store.apply
-    monkeypatch.setattr(store, "apply", apply)
-    actor = await directory()
-    await until(lambda: nodes_with_hosts(pool) == {"one", "two"})
+async def test_a_drained_cluster_says_once_that_it_has_left(directory, pool, store, said):
+    actor = await standby(directory, pool, store)
     await actor.drain(["one", "two"])
     await until(lambda: said)
     for _ in range(20):
