@@ -1,5 +1,6 @@
 """The Scheduler's actor: fires due schedules, makes those of heartbeats, sets runs going that wait for what is over, ends
-approvals that nobody decided, artifacts, webhooks and runs that are too old, deletes tenants, and tells of runs' ends whom it may concern.
+approvals that nobody decided, artifacts, webhooks and runs that are too old, deletes tenants, notes how long queues are, and tells
+of runs' ends whom it may concern.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import DIRECTORY, NamedActor
 from actors.remote_actor import RemoteActor
 from actors.secrets import Entrusted, entrusted, shown, take_over
+from actors.waiting_calls import WaitingCalls
 from owlclaw_ray.access.tenant_terms import TenantTerms
 from owlclaw_ray.configuration.webhooks import filled_keys
 from owlclaw_ray.definitions.folder import DefinitionFolder
@@ -54,6 +56,7 @@ from owlclaw_ray.schedules.scheduler import Scheduler
 from owlclaw_ray.schedules.updates import ScheduleUpdates
 from owlclaw_ray.store.api import QueryStore
 from owlclaw_ray.store.queries import Upkeep
+from owlclaw_ray.telemetry.queue_recorder import NOTE_SECONDS, QueueRecorder
 from owlclaw_ray.tools.artifact_home import ArtifactExpiry
 from owlclaw_ray.webhooks.expiry import WebhookExpiry
 from owlclaw_ray.webhooks.outbox import CallbackCounts, CallbackDelivery, CallbackOptions
@@ -105,6 +108,7 @@ class SchedulerActor(RemoteActor):
         artifacts = ArtifactExpiry(artifact_home(plan.worker, clock), store, _kept(plan.artifact_days), clock)
         webhooks = WebhookExpiry(store, _kept(plan.webhook_days), clock)
         runs = RunExpiry(store, _kept(plan.run_days), clock)
+        queues = QueueRecorder(store, WaitingCalls(plan.namespace).count, clock)
         self._working: list[AlarmClock | Periodic | WorkerSupervisor | CallbackDelivery | ScheduleUpdates | DueWork] = [
             *alarm_clock,
             news,
@@ -121,6 +125,7 @@ class SchedulerActor(RemoteActor):
             Periodic("removing old artifacts", artifacts.tick, clock, _HOUR),
             Periodic("removing old webhooks", webhooks.tick, clock, _HOUR, retry=_MINUTE),
             Periodic("removing old runs", runs.tick, clock, _HOUR, retry=_MINUTE),
+            Periodic("noting how long queues are", queues.tick, clock, NOTE_SECONDS),
         ]
         self._callbacks = None if plan.callbacks is None else _callbacks(plan, plan.callbacks, store, clock)
         if self._callbacks is not None:

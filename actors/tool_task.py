@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import ray
+from msgspec.structs import replace
 from ray import ObjectRef
 from ray.exceptions import RayError, RayTaskError
 
@@ -23,7 +24,7 @@ from actors.environment import IDLE_WORKER_SECONDS
 from actors.plan import ToolSlots, WorkerPlan
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolError, ToolResult
-from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome, nothing_to_confirm
+from owlclaw_ray.domain.tool_call import Confirm, Ownership, ToolInvocation, ToolOutcome, nothing_to_confirm
 from owlclaw_ray.errors import ConfigurationError, RuntimeUnavailableError
 from owlclaw_ray.ids import IdSource, RandomIds
 from owlclaw_ray.kernel.batcher import MESSAGE, Batcher, Bound
@@ -285,15 +286,12 @@ class TaskToolRunner:
             self._run_quick, most=Bound(_MAX_CALLS_PER_TASK, MESSAGE.size), at_once=_TASKS_AT_ONCE, recalls=True
         )
 
-    async def run(
-        self, invocation: ToolInvocation, confirm: Callable[[], Awaitable[None]] = nothing_to_confirm, /
-    ) -> ToolOutcome:
+    async def run(self, invocation: ToolInvocation, confirm: Confirm = nothing_to_confirm, /) -> ToolOutcome:
         """See ToolRunner.run."""
         agent = invocation.agent
         async with self._slots(invocation.tool_class, (agent.tenant, agent.agent_id)):
             if invocation.tool_class is ToolClass.QUICK:
-                await confirm()
-                return await self._quick(invocation)
+                return await self._quick(replace(invocation, owned=await confirm()))
             with self._spare.one_busy():
                 return await self._alone(invocation, confirm)
 
@@ -302,9 +300,9 @@ class TaskToolRunner:
             return await self._task(invocations, None)
         except WorkerDiedError as error:
             logger.warning("a tool worker died with %d quick calls; each is run again: %s", len(invocations), error)
-            return await asyncio.gather(*(self._alone(each, nothing_to_confirm) for each in invocations))
+            return await asyncio.gather(*(self._alone(each, partial(_as_known, each)) for each in invocations))
 
-    async def _alone(self, invocation: ToolInvocation, confirm: Callable[[], Awaitable[None]]) -> ToolOutcome:
+    async def _alone(self, invocation: ToolInvocation, confirm: Confirm) -> ToolOutcome:
         """Run the call in a task of its own: until it begins in one, and once more if it can bear that.
 
         Where marks cost something, a call that can bear it is first run without one, and counts as begun if that is lost.
@@ -312,8 +310,8 @@ class TaskToolRunner:
         lost_before = False
         marked = self._attempts.for_all or invocation.effect is Effect.ONCE or invocation.tool_class is ToolClass.QUICK
         for _ in range(MAX_STARTS):
-            await confirm()
-            answer = await (self._attempt(invocation) if marked else self._unmarked(invocation))
+            owned = replace(invocation, owned=await confirm())
+            answer = await (self._attempt(owned) if marked else self._unmarked(owned))
             if isinstance(answer, ToolOutcome):
                 return answer
             marked = True
@@ -361,6 +359,11 @@ class TaskToolRunner:
             return [_failed(each, error.cause) for each in invocations]
         outcomes: list[ToolOutcome] = unpack(packed)
         return outcomes
+
+
+async def _as_known(invocation: ToolInvocation) -> Ownership | None:
+    """Return what was known of who has the run when the call was sent: the worker asks if that is long ago."""
+    return invocation.owned
 
 
 def _lost(invocation: ToolInvocation, elapsed: float) -> ToolOutcome:

@@ -19,6 +19,7 @@ from actors.gateway_link import GatewayEmbeddings
 from actors.keeper_client import KeeperNow
 from actors.logs import configure, hide_in_output
 from actors.mcp_link import McpWorkerLink
+from actors.ownership import OwnershipCheck
 from actors.plan import WorkerPlan
 from actors.remote import DIRECTORY, NamedActor
 from actors.secrets import take_over
@@ -89,6 +90,7 @@ class _Worker(Struct):
     executor: LocalExecutor
     memory: LanceMemory
     attempts: BeginsAttempts
+    ownership: OwnershipCheck
     silent: IO[str]
 
 
@@ -98,7 +100,8 @@ _WORKERS: dict[WorkerPlan, _Worker] = {}
 def execute(
     plan: WorkerPlan, invocations: Sequence[ToolInvocation], attempt: AttemptId | None = None
 ) -> list[ToolOutcome]:
-    """Execute the calls in this process, in order, each within its own time limit; first note that the attempt begins.
+    """Execute the calls in this process, in order, each within its own time limit; first note that the attempt begins. What comes too late
+    is not executed if its run is no longer the host's, see OwnershipCheck.
 
     What does not stop (a loop in C, a blocked system call) is ended together with the process by a watchdog that needs no
     interpreter lock; the caller then sees the worker die.
@@ -115,11 +118,29 @@ def execute(
     outcomes = []
     try:
         for each in invocations:
+            faulthandler.cancel_dump_traceback_later()
+            refused = _refused(worker, each)
+            if refused is not None:
+                outcomes.append(refused)
+                continue
             faulthandler.dump_traceback_later(each.timeout + after, exit=True, file=worker.silent)
             outcomes.append(worker.executor.run_one(each))
     finally:
         faulthandler.cancel_dump_traceback_later()
     return outcomes
+
+
+def _refused(worker: _Worker, invocation: ToolInvocation) -> ToolOutcome | None:
+    """Return the outcome of a call that must not be made; None if it may be."""
+    try:
+        why = worker.ownership.refusal(invocation)
+    except RetryableError as error:
+        return _not_begun(invocation, error)
+    if not why:
+        return None
+    logger.warning("a call of %s came too late and was not made: %s", invocation.tool, why)
+    not_made = ToolError("not_executed", f"{invocation.tool} was not made: {why}")
+    return ToolOutcome(ToolResult(invocation.call_id, error=not_made), 0)
 
 
 def _not_begun(invocation: ToolInvocation, cause: Exception) -> ToolOutcome:
@@ -176,7 +197,8 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
         secrets=secrets,
         mcp=McpWorkerLink(plan.namespace) if plan.has_mcp else None,
     )
-    return _Worker(plan, executor, memory, _attempts(plan, clients), silent)
+    ownership = OwnershipCheck(clients.commit)
+    return _Worker(plan, executor, memory, _attempts(plan, clients), ownership, silent)
 
 
 def _attempts(plan: WorkerPlan, clients: WorkerClients) -> BeginsAttempts:

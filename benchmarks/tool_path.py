@@ -15,7 +15,7 @@ import pickle
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -32,7 +32,7 @@ from owlclaw_ray.domain.journal import EntryKind
 from owlclaw_ray.domain.model import ModelReply, ModelRequest
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.tool import ToolCall
-from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome, nothing_to_confirm
+from owlclaw_ray.domain.tool_call import Confirm, ToolInvocation, ToolOutcome, nothing_to_confirm
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT, RunId, ToolCallId
 from owlclaw_ray.kernel.system_clock import SystemClock
@@ -98,9 +98,7 @@ class InlineTools:
     def __init__(self, executor: LocalExecutor) -> None:
         self._executor = executor
 
-    async def run(
-        self, invocation: ToolInvocation, _confirm: Callable[[], Awaitable[None]] = nothing_to_confirm, /
-    ) -> ToolOutcome:
+    async def run(self, invocation: ToolInvocation, _confirm: Confirm = nothing_to_confirm, /) -> ToolOutcome:
         """Execute the call, at once."""
         return self._executor.run_one(invocation)
 

@@ -10,8 +10,8 @@ from zlib import crc32
 from msgspec import Struct
 
 from console.jinja import counted, money
-from console.queue_lengths import LengthRange
 from owlclaw_ray.domain.budget import NANO
+from owlclaw_ray.domain.queue_length import LengthRange
 from owlclaw_ray.domain.usage import STEP, Grain, RunBucket, RunCounts, floored
 
 WIDTH, HEIGHT = 1_000, 100
@@ -74,7 +74,7 @@ class Sparkline(Struct, frozen=True):
     @property
     def words(self) -> str:
         """What it shows, for who does not see it."""
-        return f"{self.title}: {self.now:,} now, at most {self.most:,} and at least {self.least:,} in the minutes that were seen"
+        return f"{self.title}: {self.now:,} now, at most {self.most:,} and at least {self.least:,} in the minutes that are known"
 
 
 _Series: TypeAlias = Mapping[str, tuple[str, Callable[[RunCounts], int]]]

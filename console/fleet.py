@@ -16,11 +16,12 @@ from console.badge import ApprovalBadge
 from console.charts import Sparkline, last, sparkline
 from console.jinja import Templates
 from console.pages import FRAGMENT, Pages, page, see
-from console.queue_lengths import MINUTES, LengthRange, QueueLengths, lengths_of, minutes_until
+from console.queue_lengths import MINUTES, QueueLengths, minutes_until, queue_lengths
 from console.visits import read_form
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.approval import ApprovalStatus
 from owlclaw_ray.domain.node import ClusterView, NodeCondition, NodeView, nodes_called
+from owlclaw_ray.domain.queue_length import LengthRange, QueueMinute
 from owlclaw_ray.domain.quota import RUNNING_RUNS, RUNNING_RUNS_OF_KEY
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.usage import Grain
@@ -28,11 +29,12 @@ from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.runtime.api import AgentView, Health
 from owlclaw_ray.store.queries import AgentRecord, ApprovalFilter, RunFilter
-from owlclaw_ray.store.usage import RunUsage
+from owlclaw_ray.store.usage import QueueMinutes, RunUsage
 from owlclaw_ray.telemetry.metrics.api import MetricFamily
 from serve.numbers import MetricsDelta, Numbers
 from serve.parameters import principal_of, tenant_of
 from serve.surfaces import Surroundings
+from serve.visible_agents import VisibleAgents, visible_agents
 
 _WAITING = 50
 """Runs that wait, and runs that are queued, at most."""
@@ -41,11 +43,11 @@ _OTHER_QUEUES = 20
 _BUSY = 1_000
 """Agents with something to do that are looked at for these, the first by name."""
 _MODELS = 12
-_BREAKERS_OF = 200
-"""Agents, the first by name, whose breakers are shown: each breaker is in its agent's state, and nothing lists them all."""
+_BROKEN = 200
+"""Agents with open breakers on one page."""
 _FRESH_SECONDS = 5.0
 """With the age of what is drawn of it less than the time after which an open page asks again."""
-_State: TypeAlias = tuple[ClusterView, Sequence[MetricFamily], Health]
+_State: TypeAlias = tuple[ClusterView, Sequence[MetricFamily], Health, Sequence[QueueMinute]]
 _OK = "ok"
 
 
@@ -115,19 +117,16 @@ class FleetPages(Pages):
         super().__init__(surroundings, templates, badge)
         self._asking, self._known_at = asyncio.Lock(), 0.0
         self._known: _State | None = None
-        self._lengths = QueueLengths()
 
-    @page("GET /console/fleet", "system:read", FRAGMENT, live={"live": 4.0})
+    @page("GET /console/fleet", "system:read", "breakers_after", FRAGMENT, live={"live": 4.0})
     async def console_fleet(self, request: Request) -> Response:
         """Show the nodes, as they say, and the numbers of all parts."""
         principal = principal_of(request)
-        (view, families, health), agents = await asyncio.gather(
-            self._state(anew=FRAGMENT not in request.query_params),
-            self._runtime.agents(tenant_of(request), "", _BREAKERS_OF),
-        )
+        view, families, health, noted = await self._state(anew=FRAGMENT not in request.query_params)
         now = Numbers(families)
-        waits = await self._waits(request, view, health, agents) if principal.may("runs:read") else None
-        breakers = self._breakers(agents) if principal.may("agents:read") else None
+        waits = await self._waits(request, view, health) if principal.may("runs:read") else None
+        broken = await self._broken(request) if principal.may("agents:read") else None
+        queues = [_sparkline(each, self._now()) for each in queue_lengths(now, noted, self._now())]
         return await self.shown(
             request,
             "fleet.html",
@@ -141,12 +140,13 @@ class FleetPages(Pages):
             runs={key[0]: value for key, value in now.by("owlclaw_runs", ("status",)).items()},
             actors={key[0]: value for key, value in now.by("owlclaw_actors", ("state",)).items()},
             means=MetricsDelta(now),
-            queues=[*self._queues(now), *([await self._ended(request)] if principal.may("runs:read") else ())],
+            queues=[*queues, *([await self._ended(request)] if principal.may("runs:read") else ())],
             minutes=MINUTES,
             providers=providers_of(now),
             gateways=gateways_of(now),
-            breakers=breakers,
-            breakers_of=_BREAKERS_OF,
+            breakers=None if broken is None else self._breakers(broken.agents),
+            breakers_after=request.query_params.get("breakers_after", ""),
+            more_breakers=broken and broken.next_after,
             models=models_of(now),
             waits=waits,
         )
@@ -161,19 +161,18 @@ class FleetPages(Pages):
             now = self._surroundings.clock.monotonic()
             if self._known is None or self._known_at < (asked if anew else now - _FRESH_SECONDS):
                 self._known = await asyncio.gather(
-                    self._runtime.nodes(), self._runtime.metrics(), self._runtime.health()
+                    self._runtime.nodes(),
+                    self._runtime.metrics(),
+                    self._runtime.health(),
+                    self._runtime.queue_minutes(QueueMinutes(minutes_until(self._now())[0])),
                 )
                 self._known_at = now
-                self._lengths.note(self._now(), lengths_of(Numbers(self._known[1])))
             return self._known
 
-    def _queues(self, now: Numbers) -> Sequence[Sparkline]:
-        """Return how long each queue is, and was in the minutes in which somebody looked."""
-        at = self._now()
-        return [
-            sparkline(queue, length, minutes_until(at), self._lengths.of(queue, at))
-            for queue, length in lengths_of(now).items()
-        ]
+    async def _broken(self, request: Request) -> VisibleAgents:
+        """Return agents with open breakers: those by name that the principal may see."""
+        after = request.query_params.get("breakers_after", "").replace("\0", "")
+        return await visible_agents(self._runtime, principal_of(request), _BROKEN, after, with_open_breaker=True)
 
     async def _ended(self, request: Request) -> Sparkline:
         """Return how many runs of the tenant ended in each minute, which the store counts whether or not somebody looks."""
@@ -185,11 +184,9 @@ class FleetPages(Pages):
         ranges = [LengthRange(number, number) for number in numbers]
         return sparkline("Runs that ended, of this tenant", numbers[-1], minutes_until(at), ranges)
 
-    async def _waits(
-        self, request: Request, view: ClusterView, health: Health, known: Sequence[AgentView]
-    ) -> Sequence[Wait]:
+    async def _waits(self, request: Request, view: ClusterView, health: Health) -> Sequence[Wait]:
         """Return what waits of the tenant's runs: those that wait in the middle, then the queues of agents; the newest of both,
-        and the longest queues. Agents that are not among the `known` are asked for.
+        and the longest queues.
         """
         tenant = tenant_of(request)
         waiting, queued = await asyncio.gather(
@@ -205,9 +202,8 @@ class FleetPages(Pages):
                 approvals[each.request.run_id] = each.request.approval_id
         found = [_waiting(run, approvals.get(run.run_id, "")) for run in waiting]
         first: dict[AgentRef, Run] = {run.agent: run for run in queued}
+        known = await self._runtime.agents_called(tenant, [each.agent_id for each in first])
         views = {each.agent: each for each in known}
-        others = await self._runtime.agents_called(tenant, [each.agent_id for each in first if each not in views])
-        views |= {each.agent: each for each in others}
         if len(queued) == _WAITING:  # one long queue hides all others
             for other in await self._longest(tenant, first):
                 newest = RunFilter(tenant, other.agent, RunStatus.QUEUED, None, 1, payloads=False)
@@ -278,6 +274,10 @@ class FleetPages(Pages):
         node = _node(await self._runtime.nodes(), request.path_params["node"])
         await self._runtime.undrain(node.node_id, str(principal_of(request)))
         return see("/fleet")
+
+
+def _sparkline(queue: QueueLengths, at: datetime) -> Sparkline:
+    return sparkline(queue.title, queue.now, minutes_until(at), queue.minutes)
 
 
 def providers_of(now: Numbers) -> Sequence[ProviderLoad]:

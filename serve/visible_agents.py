@@ -23,7 +23,14 @@ class VisibleAgents(Struct, frozen=True):
 
 
 async def visible_agents(
-    runtime: Runtime, principal: Principal, limit: int, after: str = "", *, prefix: str = "", busy: bool = False
+    runtime: Runtime,
+    principal: Principal,
+    limit: int,
+    after: str = "",
+    *,
+    prefix: str = "",
+    busy: bool = False,
+    with_open_breaker: bool = False,
 ) -> VisibleAgents:
     """Return the first `limit` agents that the principal may see, in the order of Runtime.agents, which says what the others mean."""
     found = list[AgentView]()
@@ -37,6 +44,7 @@ async def visible_agents(
             limit + 1 - len(found) if pattern != begins else 1,
             prefix=max(begins, prefix, key=len),
             busy=busy,
+            with_open_breaker=with_open_breaker,
         )
         found += [each for each in some if pattern != begins or each.agent.agent_id == begins]
         if len(found) > limit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -14,6 +14,7 @@ from owlclaw_ray.domain.embedding import EmbeddedCall, used_by
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.lineage import Lineage
+from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.domain.run import Usage
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolResult
 from owlclaw_ray.domain.trigger import TriggerKind
@@ -36,6 +37,22 @@ class Stage(Enum):
     def approved(self) -> bool:
         """Whether a person allowed the call."""
         return self in {Stage.APPROVED, Stage.EDITED}
+
+
+CONFIRM_SECONDS = 2.0
+"""For how long a host takes a run for its own after the store has last said so, before a call begins: a cluster takes over within seconds
+what a lost machine had."""
+
+
+class Ownership(Struct, frozen=True):
+    """When the store last took something from a host that it takes from a run's owner alone."""
+
+    epoch: int
+    """Of the host's activation."""
+    at: float
+    """Seconds of the monotonic clock…"""
+    machine: str
+    """…of the machine with this boot id."""
 
 
 class ToolInvocation(Struct, frozen=True):
@@ -77,10 +94,14 @@ class ToolInvocation(Struct, frozen=True):
     """Skills that the run must not read, each with the reason; only for the call that reads skills."""
     no_embedding: str = ""
     """Why no provider may be asked for vectors for the call: a budget of its run is spent. Empty: one may."""
+    key_quotas: tuple[KeyQuota, ...] = ()
+    """Quotas of the keys that the calling run counts for; only for the call that may have vectors made."""
     states: StateChoice = EVERY_STATE
     """Which states the definition lets its agents query; only for the call that does."""
     submitters: tuple[str, ...] = ()
     """The principals that asked for the run, and for those above it: what the call starts or schedules is asked for by them."""
+    owned: Ownership | None = None
+    """What is known of who has the run, for who begins the call later; None: nobody needs to ask."""
 
 
 class CheckedCall(Struct, frozen=True):
@@ -124,12 +145,14 @@ async def nothing_to_confirm() -> None:
     """What is awaited for calls that anybody may make."""
 
 
+Confirm: TypeAlias = Callable[[], Awaitable[Ownership | None]]
+"""What is awaited before a call begins: it returns what is known of who has the run, None if that does not matter."""
+
+
 class ToolRunner(Protocol):
     """Executes tool calls outside the run loop."""
 
-    async def run(
-        self, invocation: ToolInvocation, confirm: Callable[[], Awaitable[None]] = nothing_to_confirm, /
-    ) -> ToolOutcome:
+    async def run(self, invocation: ToolInvocation, confirm: Confirm = nothing_to_confirm, /) -> ToolOutcome:
         """Execute the call, as far as its stage, and return its outcome; failures of the tool are outcomes too, never exceptions.
 
         Arguments are validated against the tool's schema before its handler runs (`invalid_arguments`). The call has
@@ -139,6 +162,7 @@ class ToolRunner(Protocol):
         stops the tool within a second.
 
         `confirm` is awaited when the call has got its slot, and before each further start; what it raises is raised, and the call does not
-        begin: another process may have taken the run over while it waited.
+        begin: another process may have taken the run over while it waited. A call that begins CONFIRM_SECONDS or longer after what it
+        returned asks the store itself, and is not made if the run has another owner.
         """
         ...

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.embedding import EmbeddedCall, EmbeddingPurpose
+from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.ids import RunId
 
 
@@ -24,6 +25,8 @@ class EmbeddingAccount(Struct):
     """The idempotency key of the run's tool call that waits for them, if one does."""
     refusal: str = ""
     """Why the run must not have any made; empty if it may."""
+    key_quotas: tuple[KeyQuota, ...] = ()
+    """Of the keys that the run counts for."""
     calls: list[EmbeddedCall] = field(default_factory=list)
     """The calls that were answered, in order."""
 

@@ -39,9 +39,9 @@ class BudgetedEmbeddings:
     """Asks a provider for vectors on behalf, and within the budgets, of whose account it is on; see `on_account`.
 
     `apply` commits commands, `budgets` says what an agent's definition allows and `quotas` what its tenant has; what they raise means no
-    vectors now. Nobody waits for the next minute of a quota: without vectors words have to do. A call
-    of a run's tool holds its reservation for the run, whose end gives it back if its process dies. Indexing belongs to no run: its
-    reservation is the agent's, and the next one takes its place.
+    vectors now. A call of a run counts for the keys of the run, too. Nobody waits for the next minute of a quota: without vectors words
+    have to do. A call of a run's tool holds its reservation for the run, whose end gives it back if its process dies. Indexing belongs
+    to no run: its reservation is the agent's, and the next one takes its place.
     """
 
     def __init__(
@@ -86,8 +86,9 @@ class BudgetedEmbeddings:
         self, account: EmbeddingAccount, accounts: BudgetAccounts, request: EmbeddingRequest
     ) -> BudgetReservation | None:
         of_tenant = model_tokens_budget(self._quotas(account.agent.tenant))
+        of_minute = [each for each in (of_tenant, *map(model_tokens_budget, account.key_quotas)) if each is not None]
         budgets = [each for each in self._budgets(account.agent) if not each.tools]
-        windows = accounts.windows((*budgets, *([] if of_tenant is None else [of_tenant])))
+        windows = accounts.windows((*budgets, *of_minute))
         if not windows:
             return None
         tokens = sum(estimate_tokens(text) for text in request.texts)

@@ -15,9 +15,11 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.run import Run, RunResult
+from owlclaw_ray.domain.tool_call import CONFIRM_SECONDS, Ownership
 from owlclaw_ray.errors import StaleEpochError
 from owlclaw_ray.ids import DeliveryId, RecordId, ReservationId, RunId, derived_id
 from owlclaw_ray.kernel.clock import Clock, Timer
+from owlclaw_ray.kernel.machine import boot_id
 from owlclaw_ray.runs.conversation import ChildRunStarted, Conversation, started_data
 from owlclaw_ray.runs.storable_json import storable
 from owlclaw_ray.store.commands import (
@@ -43,8 +45,6 @@ from owlclaw_ray.store.durable_store import DurableStore
 
 logger = logging.getLogger(__name__)
 
-CONFIRM_SECONDS = 2.0
-"""For so long after a commit its run counts as this activation's; then it is asked."""
 FLUSH_AFTER = 0.05
 """Seconds after which buffered facts are sent even if nothing waits for them, so that watchers see them soon."""
 
@@ -172,14 +172,15 @@ class RunJournal:
             run = self._run
             self._heed(await self._write(AppendJournal(run.run_id, run.agent, self._epoch, (), (), {}), ()))
 
-    async def confirm_ownership(self) -> None:
-        """Return if this activation has the run, or had it within the last CONFIRM_SECONDS; raises StaleEpochError.
+    async def confirm_ownership(self) -> Ownership:
+        """Return when this activation was last known to have the run, CONFIRM_SECONDS ago at most; raises StaleEpochError.
 
         For calls, which no epoch guards: a cluster takes over within seconds what a lost machine had, and one that is cut off goes on.
         """
         if self._clock.monotonic() - self._owned_at >= CONFIRM_SECONDS:
             await self.require_ownership()
             await asyncio.sleep(0)  # a run that was asked to end is interrupted here
+        return Ownership(self._epoch, self._owned_at, boot_id())
 
     async def finish(self, result: RunResult, state: AgentState, *, claim_next: bool) -> RunClaimed | None:
         """Record the end, commit everything, and return the agent's next run if one was claimed; raises StaleEpochError."""

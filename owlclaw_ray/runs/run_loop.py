@@ -498,6 +498,7 @@ class RunLoop:
             timeout=self._limits.tool_timeout,
             idempotency_key=call_id,
             timezone=self._definition.timezone,
+            key_quotas=run.key_quotas,
         )
         outcome = await contained(self._services.tools.run(invocation))
         used, calls = conversation.usage + outcome.usage, conversation.model_calls + len(outcome.embeddings)

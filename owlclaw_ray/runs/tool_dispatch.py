@@ -255,7 +255,7 @@ class ToolDispatch(Struct, frozen=True):
         invocation, budgets = self._invocation(call, tool, cleared), self.rules.budgets
         if tool.name == RECALL:
             why = budgets.before_embedding(call_id, invocation.arguments, conversation.usage, conversation.model_calls)
-            invocation = replace(invocation, no_embedding=why)
+            invocation = replace(invocation, no_embedding=why, key_quotas=self.run.key_quotas)
         with self.running.running(invocation):
             outcome = await self._attempt(invocation)
         if outcome.checked is not None and cleared.stage is Stage.RUN:

@@ -27,6 +27,7 @@ from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, NotedHead, NotedHeads, access_record
 from owlclaw_ray.domain.node import ClusterView, NodeCondition, nodes_called
 from owlclaw_ray.domain.principal import Principal
+from owlclaw_ray.domain.queue_length import QueueMinute
 from owlclaw_ray.domain.run import Run
 from owlclaw_ray.domain.score import Judgement, Score, score_of
 from owlclaw_ray.domain.skill import Skill
@@ -93,7 +94,7 @@ from owlclaw_ray.store.queries import (
     ScheduleById,
 )
 from owlclaw_ray.store.run_search import RunPage, RunSearch
-from owlclaw_ray.store.usage import RunUsage, ToolUsage
+from owlclaw_ray.store.usage import QueueMinutes, RunUsage, ToolUsage
 from owlclaw_ray.telemetry.metrics.api import MetricFamily, Metrics
 from owlclaw_ray.tools.arguments import argument_problems
 from owlclaw_ray.tools.artifact_home import ArtifactHome, ArtifactReader
@@ -328,6 +329,10 @@ class Runtime:
         """Return what calls of tools came to: by time, and at one time what took most time first."""
         return await self._store.read(where)
 
+    async def queue_minutes(self, where: QueueMinutes) -> Sequence[QueueMinute]:
+        """Return how long queues were in each minute, the earliest first, as far as it was noted."""
+        return await self._store.read(where)
+
     def follow(self, tenant: TenantId, run_id: RunId, after: int = 0) -> AbstractAsyncContextManager[RunFollower]:
         """Follow the run, from the entry after the one with that seq. A waiting follower reads nothing; followers of one run share
         their reads.
@@ -391,16 +396,24 @@ class Runtime:
         return score
 
     async def agents(
-        self, tenant: TenantId, after: str = "", limit: int = 1_000, *, prefix: str = "", busy: bool = False
+        self,
+        tenant: TenantId,
+        after: str = "",
+        limit: int = 1_000,
+        *,
+        prefix: str = "",
+        busy: bool = False,
+        with_open_breaker: bool = False,
     ) -> Sequence[AgentView]:
         """Return every definition's agent and every agent with a key that ever had a trigger, with ids after `after`, in the order of
         their code points. An agent that appears between two pages does not shift the others.
 
-        `prefix`: only those whose ids begin like this; `busy`: only those with a run that is queued, running or waiting.
+        `prefix`: only those whose ids begin like this; `busy`: only those with a run that is queued, running or waiting;
+        `with_open_breaker`: only those in whose saved state a breaker is not closed.
         """
-        page = await self._store.read(AgentPage(tenant, after, limit, prefix, busy))
+        page = await self._store.read(AgentPage(tenant, after, limit, prefix, busy, with_open_breaker))
         records = {record.agent: record for record in page}
-        names = () if busy else await self._definitions.names(tenant)
+        names = () if busy or with_open_breaker else await self._definitions.names(tenant)
         plain = [AgentRef(tenant, AgentId(name)) for name in names if name > after and name.startswith(prefix)]
         agents = sorted({*plain, *records}, key=lambda agent: agent.agent_id)
         return await self._views(agents[:limit], records)

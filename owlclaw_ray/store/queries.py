@@ -252,7 +252,8 @@ class AgentByRef(Query["AgentRecord | None"], frozen=True):
 class AgentPage(Query[Sequence[AgentRecord]], frozen=True):
     """The tenant's agents whose ids come after that one, in the order of their ids' code points.
 
-    What is read grows with the page, or with the runs of the tenant that are not over if only busy agents are wanted.
+    What is read grows with the page, or with the runs of the tenant that are not over if only busy agents are wanted, or with the agents
+    that have what is asked for.
     """
 
     tenant: TenantId
@@ -262,6 +263,8 @@ class AgentPage(Query[Sequence[AgentRecord]], frozen=True):
     """Only agents whose ids begin like this."""
     busy: bool = False
     """Only agents with a run that is queued, running or waiting."""
+    with_open_breaker: bool = False
+    """Only agents in whose saved state a breaker is not closed."""
 
 
 class AgentsByIds(Query[Sequence[AgentRecord]], frozen=True):

@@ -1,4 +1,4 @@
-"""Queries of what runs and tool calls came to."""
+"""Queries of what runs and tool calls came to, and of how long queues were."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from owlclaw_ray.domain.agent import AgentRef
+from owlclaw_ray.domain.queue_length import QueueMinute
 from owlclaw_ray.domain.usage import Grain, RunBucket, ToolBucket, UsageBy
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.store.queries import Query
@@ -40,3 +41,9 @@ class ToolUsage(Query[Sequence[ToolBucket]], frozen=True):
     until: datetime
     grain: Grain = Grain.TOTAL
     limit: int = 1_000
+
+
+class QueueMinutes(Query[Sequence[QueueMinute]], frozen=True):
+    """How long queues were in each minute that begins at `since` or later and of which something was noted, the earliest first."""
+
+    since: datetime

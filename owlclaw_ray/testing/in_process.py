@@ -7,7 +7,7 @@ processes and tools run in threads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from owlclaw_ray.domain.placement import Placement
 from owlclaw_ray.domain.provider import ProviderLimits
 from owlclaw_ray.domain.quota import uncounted_quotas
 from owlclaw_ray.domain.run import Run
-from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome, nothing_to_confirm
+from owlclaw_ray.domain.tool_call import Confirm, ToolInvocation, ToolOutcome, nothing_to_confirm
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.domain.webhook import WebhookSource
 from owlclaw_ray.errors import OwlClawError, StoreUnavailableError
@@ -150,9 +150,7 @@ class LocalTools:
     def __init__(self, executor: LocalExecutor) -> None:
         self._executor = executor
 
-    async def run(
-        self, invocation: ToolInvocation, _confirm: Callable[[], Awaitable[None]] = nothing_to_confirm, /
-    ) -> ToolOutcome:
+    async def run(self, invocation: ToolInvocation, _confirm: Confirm = nothing_to_confirm, /) -> ToolOutcome:
         """See ToolRunner.run: nothing waits; a cancelled call goes on in its thread, its result unread."""
         return (await asyncio.to_thread(self._executor.run_all, [invocation]))[0]
 

@@ -12,13 +12,15 @@ import pytest
 from actors.scheduler import SchedulerActor
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.artifact import TEXT, Artifact
+from owlclaw_ray.domain.queue_length import Queue
+from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import ArtifactId
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.runs.expiry import RunExpiry
 from owlclaw_ray.schedules.heartbeat_schedules import HeartbeatScheduler
-from owlclaw_ray.store.commands import Swept
+from owlclaw_ray.store.commands import NoteQueueLengths, QueueLengthsNoted, Swept
 from owlclaw_ray.store.old_runs import ClocksOfSweep, SweepClocks
-from owlclaw_ray.store.queries import NextDueTime
+from owlclaw_ray.store.queries import ActiveRunCounts, NextDueTime, PendingCallbackCount
 from owlclaw_ray.tools.artifact_home import ArtifactExpiry
 from owlclaw_ray.tools.artifacts import ArtifactFolder
 from owlclaw_ray.webhooks.expiry import WebhookExpiry
@@ -33,16 +35,33 @@ OLD, NEW = (Artifact(ArtifactId(f"art_{number:026x}"), TEXT, b"long") for number
 class NothingDue:
     """A store in which nothing is due."""
 
+    applied = ()
+
     def __init__(self, namespace):
         del namespace
 
     async def read(self, query):
         if isinstance(query, ClocksOfSweep):
             return SweepClocks(None, None, None)
+        if isinstance(query, ActiveRunCounts):
+            return {RunStatus.QUEUED: 4, RunStatus.WAITING: 0}
+        if isinstance(query, PendingCallbackCount):
+            return 0
         return None if isinstance(query, NextDueTime) else ()
 
     async def apply(self, commands):
-        return [Swept() for _ in commands]
+        NothingDue.applied += commands
+        return [QueueLengthsNoted() if isinstance(each, NoteQueueLengths) else Swept() for each in commands]
+
+
+class NoGateways:
+    """No node has a model gateway."""
+
+    def __init__(self, namespace):
+        del namespace
+
+    async def count(self):
+        return None
 
 
 class NoKeepers:
@@ -71,6 +90,8 @@ def scheduler(tmp_path, monkeypatch):
     monkeypatch.setattr("actors.scheduler.configure", lambda _: None)
     monkeypatch.setattr("actors.scheduler.KeeperClient", NothingDue)
     monkeypatch.setattr("actors.scheduler.Keepers", NoKeepers)
+    monkeypatch.setattr("actors.scheduler.WaitingCalls", NoGateways)
+    monkeypatch.setattr(NothingDue, "applied", [])
 
     def make(days, callbacks=None, **more):
         return SchedulerActor(plan_in(tmp_path, artifact_days=days, callbacks=callbacks, **more))
@@ -107,6 +128,16 @@ async def test_webhooks_artifacts_and_runs_are_looked_at_without_days_too_for_te
         assert [*looked.values()] == 3 * [[timedelta(days=days) if days else None]]
         for found in looked.values():
             found.clear()
+
+
+async def test_it_notes_how_long_queues_are_whether_or_not_somebody_looks(scheduler, monkeypatch):
+    monkeypatch.setattr("actors.scheduler.NOTE_SECONDS", 0.001)
+    actor = scheduler(0.0)
+    while len(noted := [each for each in NothingDue.applied if isinstance(each, NoteQueueLengths)]) < 2:
+        await asyncio.sleep(0.001)
+    await actor.stop()
+
+    assert [each.lengths[Queue.QUEUED_RUNS] for each in noted[:2]] == [4, 4]
 
 
 @pytest.mark.parametrize("environ", [{}, {"OUT": "short"}])

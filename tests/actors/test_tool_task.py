@@ -17,7 +17,7 @@ from actors.tool_task import MAX_STARTS, TaskToolRunner, WorkerDiedError
 from actors.tool_worker import execute
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tool import Effect, ToolClass, ToolResult
-from owlclaw_ray.domain.tool_call import ToolInvocation, ToolOutcome
+from owlclaw_ray.domain.tool_call import Ownership, ToolInvocation, ToolOutcome
 from owlclaw_ray.domain.trigger import TriggerKind
 from owlclaw_ray.errors import StaleEpochError
 from owlclaw_ray.kernel.packing import pack, unpack
@@ -51,11 +51,13 @@ class SteeredTasks:
         self.attempt_markers = AttemptMarkers(folder, self.clock)
         self.deeds = list(deeds)
         self.attempts = []
+        self.owned = []
         self.warmed = 0
 
     async def run(self, tool_class, packed_calls):
         _, invocations, attempt = unpack(packed_calls)
         self.attempts.append(attempt)
+        self.owned.append([each.owned and each.owned.at for each in invocations])
         deed = self.deeds.pop(0) if len(self.deeds) > 1 else self.deeds[0]
         return await deed(self, invocations, attempt)
 
@@ -171,7 +173,7 @@ async def test_the_wait_for_a_slot_is_no_part_of_a_calls_time_limit(tmp_path):
     assert result.content == "done"
 
 
-class Ownership:
+class Owner:
     """What a host is told when it asks whether a run is still its own."""
 
     def __init__(self, *, lost):
@@ -181,12 +183,13 @@ class Ownership:
         self.asked += 1
         if self.lost:
             raise StaleEpochError("run_1: another has it")
+        return Ownership(1, float(self.asked), "here")
 
 
 @pytest.mark.parametrize("kind", [ToolClass.ALONE, ToolClass.QUICK])
 @pytest.mark.parametrize(("lost", "begun"), [(False, 1), (True, 0)])
 async def test_a_call_that_has_got_its_slot_begins_only_if_its_run_is_still_the_hosts(tmp_path, kind, lost, begun):
-    tasks, ownership = SteeredTasks(tmp_path, succeed), Ownership(lost=False)
+    tasks, ownership = SteeredTasks(tmp_path, succeed), Owner(lost=False)
 
     @asynccontextmanager
     async def slot(kind, owner):
@@ -205,7 +208,7 @@ async def test_a_call_that_has_got_its_slot_begins_only_if_its_run_is_still_the_
 async def test_a_call_whose_worker_died_long_after_it_was_given_to_it_does_not_begin_elsewhere_if_its_run_was_taken_over(
     tmp_path,
 ):
-    ownership = Ownership(lost=False)
+    ownership = Owner(lost=False)
 
     async def die_while_it_is_taken_over(tasks, invocations, attempt):
         ownership.lost = True
@@ -219,6 +222,22 @@ async def test_a_call_whose_worker_died_long_after_it_was_given_to_it_does_not_b
         await runner.run(call(Effect.IDEMPOTENT), ownership.confirm)
 
     assert len(tasks.attempts) == 1
+
+
+async def test_a_worker_is_told_when_the_host_was_last_known_to_have_the_run(tmp_path):
+    owner, plan = Owner(lost=False), WorkerPlan("", "", str(tmp_path), "none", "trial")
+    tasks, quick = [SteeredTasks(tmp_path, die_waiting_for_a_slot, succeed) for _ in range(2)]
+    ids = SequentialIds()
+    runner, quick_runner = [
+        TaskToolRunner(plan, each.clock, ToolSlots(4), tasks=each, ids=ids) for each in (tasks, quick)
+    ]
+
+    await runner.run(call(Effect.IDEMPOTENT), owner.confirm)
+    await quick_runner.run(call(Effect.IDEMPOTENT, ToolClass.QUICK), owner.confirm)
+    await runner.run(call(Effect.IDEMPOTENT))
+
+    assert tasks.owned == [[1.0], [2.0], [None]]
+    assert quick.owned == [[3.0], [3.0]]
 
 
 async def test_a_call_runs_again_once_after_its_beginning(tmp_path):

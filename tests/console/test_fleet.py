@@ -15,13 +15,15 @@ from msgspec.structs import replace
 from console.fleet import models_of, providers_of
 from console.surface import build
 from owlclaw_ray.access.keys import KeyRequest
-from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.governance import Breaker
 from owlclaw_ray.domain.node import ClusterView, LeaseView, NodeCondition
 from owlclaw_ray.domain.principal import LOCAL
+from owlclaw_ray.domain.queue_length import Queue
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.runtime.api import Health, Runtime
+from owlclaw_ray.store.commands import NoteQueueLengths
 from owlclaw_ray.telemetry.metrics.api import MetricFamily, Sample
 from owlclaw_ray.testing.clock import ManualClock
 from serve.api import build_api
@@ -166,22 +168,17 @@ async def test_the_model_gateway_of_a_node_says_whether_it_answers_and_how_many_
     assert "Model gateway" not in gamma
 
 
-async def test_breakers_that_are_not_closed_are_shown_with_when_they_are_tried_again(browser, runtime, monkeypatch):
+async def test_breakers_that_are_not_closed_are_shown_with_when_they_are_tried_again(browser, runtime):
     await triggered(runtime, "patient")
     now = runtime._clock.now().timestamp()
-    breakers = (
+    await triggered(runtime, "assistant")
+    runtime.breakers[AgentRef.parse("assistant")] = (Breaker("shop.pay", 3),)
+    runtime.breakers[AgentRef.parse("patient")] = (
         Breaker("shop.pay", 3),
         Breaker("shop.ask", 5, now + 40),
         Breaker("shop.look", 6, now - 5),
         Breaker(HOSTILE, 7, now + 4),
     )
-    view = await runtime.agent(AgentRef.parse("patient"))
-    state = AgentState(breakers=breakers)
-
-    async def agents(_tenant, _after, _limit):
-        return [replace(view, record=replace(view.record, state=state))]
-
-    monkeypatch.setattr(runtime, "agents", agents)
     page = await browser.get(FLEET)
     shown = words(page.text)
 
@@ -190,10 +187,31 @@ async def test_breakers_that_are_not_closed_are_shown_with_when_they_are_tried_a
     assert "shop.pay" not in shown
     assert shown.index("shop.ask") < shown.index("shop.look")
     is_harmless(page, FLEET)
-    monkeypatch.undo()
+    runtime.breakers.clear()
     assert "All are closed" in words((await browser.get(FLEET)).text)
     await browser.sign_in(await issued(runtime, "system:read"))
     assert "Circuit breakers" not in (await browser.get(FLEET)).text
+
+
+async def test_breakers_of_more_agents_than_a_page_has_are_on_the_next_one(browser, runtime):
+    names = [f"patient:{number:03}" for number in range(203)]
+    for name in names:
+        await triggered(runtime, name)
+        runtime.breakers[AgentRef.parse(name)] = (Breaker("shop.ask", 5, runtime._clock.now().timestamp() + 40),)
+
+    def shown(page):
+        return set(re.findall(r"patient:\d{3}", words(page).partition("Circuit breakers")[2]))
+
+    first = (await browser.get(FLEET)).text
+    address = html.unescape(re.search(r'href="([^"]*breakers_after[^"]*)"', first)[1])
+    second = (await browser.get(address)).text
+    live = html.unescape(re.search(r'<live-region src="([^"]*)"', second)[1])
+
+    assert shown(first) == {*names[:200]}
+    assert shown(second) - {names[199]} == {*names[200:]}
+    assert "behind patient:199" in words(second)
+    assert "Next agents" not in second
+    assert shown((await browser.get(live)).text.join(("<main>", ""))) == shown(second)
 
 
 async def test_what_waits_says_for_what_and_leads_there(browser, runtime):
@@ -422,30 +440,42 @@ def queues_of(page):
     return found
 
 
-async def test_a_queue_shows_how_long_it_was_in_the_minutes_in_which_somebody_looked(fresh, runtime, clock):
-    lengths = Lengths(runtime)
-    for queued, later in ((40.0, 20), (3.0, 160), (0.0, 60), (1_200.0, 0)):
-        lengths.queued = queued
-        page = (await fresh.get(FLEET)).text
-        await clock.advance(later)
+async def noted(runtime, clock, *lengths):
+    """Note how long the queue of runs was, each time so many seconds before the next."""
+    for queued, seconds in lengths:
+        await runtime.schedules.apply([NoteQueueLengths(clock.now(), {Queue.QUEUED_RUNS: queued})])
+        await clock.advance(seconds)
 
+
+async def test_a_queue_shows_how_long_it_was_in_minutes_in_which_nobody_looked(fresh, runtime, clock):
+    await noted(runtime, clock, (40, 20), (3, 160), (0, 60))
+    Lengths(runtime).queued = 1_200.0
+
+    page = (await fresh.get(FLEET)).text
     numbers, columns, words_of_it = queues_of(page)["Runs queued"]
 
     assert numbers == ["1,200", "1,200", "0"]
     assert columns == ["12:00 UTC: 3 to 40", "12:03 UTC: 0", "12:04 UTC: 1,200"]
-    assert words_of_it == "Runs queued: 1,200 now, at most 1,200 and at least 0 in the minutes that were seen"
+    assert words_of_it == "Runs queued: 1,200 now, at most 1,200 and at least 0 in the minutes that are known"
     assert queues_of(page)["Model calls that wait for a provider"][0] == ["2", "2", "2"]
     assert "Callbacks to be sent" not in queues_of(page)
 
 
-async def test_lengths_are_forgotten_after_an_hour_and_what_did_not_answer_is_no_length(fresh, runtime, clock):
-    lengths = Lengths(runtime)
-    lengths.queued = 40.0
-    await fresh.get(FLEET)
-    await clock.advance(59 * 60)
-    lengths.queued = 7.0
+async def test_what_was_noted_of_this_minute_is_shown_together_with_the_present_length(fresh, runtime, clock):
+    await noted(runtime, clock, (40, 20), (5, 20))
+    Lengths(runtime).queued = 3.0
+
+    numbers, columns, _ = queues_of((await fresh.get(FLEET)).text)["Runs queued"]
+
+    assert (numbers, columns) == (["3", "40", "3"], ["12:00 UTC: 3 to 40"])
+
+
+async def test_lengths_of_an_hour_are_shown_and_what_did_not_answer_has_none(fresh, runtime, clock):
+    await noted(runtime, clock, (40, 60), (41, 58 * 60))
+    Lengths(runtime).queued = 7.0
     page = (await fresh.get(FLEET)).text
-    assert queues_of(page)["Runs queued"][:2] == (["7", "40", "7"], ["12:00 UTC: 40", "12:59 UTC: 7"])
+    expected = ["12:00 UTC: 40", "12:01 UTC: 41", "12:59 UTC: 7"]
+    assert queues_of(page)["Runs queued"][:2] == (["7", "41", "7"], expected)
     shown_by(runtime)
     await clock.advance(1)
     assert "Runs queued" not in queues_of((await fresh.get(FLEET)).text)
@@ -454,7 +484,7 @@ async def test_lengths_are_forgotten_after_an_hour_and_what_did_not_answer_is_no
 
     page = (await fresh.get(FLEET)).text
 
-    assert queues_of(page)["Runs queued"][:2] == (["8", "8", "7"], ["12:59 UTC: 7", "13:00 UTC: 8"])
+    assert queues_of(page)["Runs queued"][:2] == (["8", "41", "8"], ["12:01 UTC: 41", "13:00 UTC: 8"])
 
 
 async def test_how_many_runs_ended_is_known_of_minutes_in_which_nobody_looked(fresh, runtime, clock):

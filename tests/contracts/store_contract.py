@@ -53,6 +53,7 @@ from tests.contracts.store_lease_contract import LeaseContract
 from tests.contracts.store_ledger_contract import LedgerContract
 from tests.contracts.store_memory_contract import MemoryContract
 from tests.contracts.store_node_contract import NodeContract
+from tests.contracts.store_queue_contract import QueueLengthsContract
 from tests.contracts.store_quota_contract import QuotaContract
 from tests.contracts.store_schedule_contract import ScheduleContract
 from tests.contracts.store_usage_contract import UsageContract
@@ -491,6 +492,7 @@ class StoreContract(
     KeyQuotaContract,
     QuotaContract,
     UsageContract,
+    QueueLengthsContract,
     ScheduleContract,
     ApprovalContract,
     FamilyContract,

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from owlclaw_ray.domain.agent import AgentRef
+from msgspec.structs import replace
+
+from owlclaw_ray.domain.agent import AgentRef, AgentState
+from owlclaw_ray.domain.governance import Breaker
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.ids import RunId, TenantId
@@ -211,3 +214,31 @@ class AgentPagesContract:
         assert await found(limit=1) == [min(AGENT.agent_id, "trader:queued")]
         assert await found(after=AGENT.agent_id) == ["trader:queued"]
         assert await found(prefix="trader:q") == ["trader:queued"]
+
+    async def test_agents_with_open_breakers_are_those_whose_saved_state_has_one(self, store: Store) -> None:
+        closed, strange = AgentRef.parse("trader:closed"), AgentRef.parse("trader:AAPL", _OTHER_AGENT.tenant)
+        named = AgentRef.parse("trader:named")
+        states = {
+            AGENT: AgentState(breakers=(Breaker("shop.ask", 3), Breaker("shop.pay", 5, NOW.timestamp()))),
+            closed: AgentState(breakers=(Breaker("shop.ask", 3),)),
+            strange: AgentState(breakers=(Breaker("shop.ask", 5, NOW.timestamp() + 60),)),
+            named: AgentState(('failed with "open_until":1',), 1, (Breaker('"open_until":1', 3),)),
+            AgentRef.parse("trader:new"): AgentState(),
+        }
+        await store.apply([submission(f"run_{at}", agent) for at, agent in enumerate(states)])
+        await store.apply([replace(activation(f"act_{at}", agent), claim=True) for at, agent in enumerate(states)])
+
+        async def found(after: str = "", limit: int = 9) -> list[str]:
+            page = await store.read(AgentPage(AGENT.tenant, after, limit, with_open_breaker=True))
+            return [each.agent.agent_id for each in page]
+
+        assert await found() == []
+        ends = [
+            replace(ending(f"run_{at}", agent=agent), state=state) for at, (agent, state) in enumerate(states.items())
+        ]
+        await store.apply(ends)
+        assert await found() == [AGENT.agent_id]
+        assert await found(AGENT.agent_id) == []
+
+        await store.apply([submission("run_again"), ClaimRun(AGENT, 1, NOW), ending("run_again")])
+        assert await found() == []

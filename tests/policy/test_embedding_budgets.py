@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from owlclaw_ray import OwlClaw
 from owlclaw_ray.domain.agent import AgentRef
@@ -18,6 +19,7 @@ from owlclaw_ray.domain.ledger import LedgerKind
 from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.quota import Quotas
 from owlclaw_ray.domain.run import RunStatus, Usage
+from owlclaw_ray.domain.trigger import Admission, Trigger, TriggerKind
 from owlclaw_ray.errors import BudgetExhaustedError
 from owlclaw_ray.ids import DEFAULT_TENANT, ReservationId, RunId, TenantId
 from owlclaw_ray.memory.embedders import FixedEmbedder
@@ -25,12 +27,13 @@ from owlclaw_ray.memory.embedding import EmbeddingWait
 from owlclaw_ray.models.embedding_account import EmbeddingAccount, on_account
 from owlclaw_ray.models.litellm_client import LiteLLMClient
 from owlclaw_ray.policy.embeddings import BudgetedEmbeddings
-from owlclaw_ray.store.commands import BudgetClaim, ReserveBudget
+from owlclaw_ray.store.commands import BudgetClaim, PutKey, ReserveBudget
 from owlclaw_ray.store.queries import JournalOfRun, LedgerFilter
 from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.testing.ids import SequentialIds
 from owlclaw_ray.testing.in_process import in_process_runtime
 from owlclaw_ray.testing.openai_server import CannedFailure, OpenAIServer, Vectors
+from tests.contracts.store_access_contract import KEY
 from tests.worlds import Model, asks, says
 
 MONDAY = datetime(2026, 11, 23, 23, 59, 55, tzinfo=UTC)
@@ -365,6 +368,42 @@ async def test_vectors_count_against_the_tenant_s_model_tokens_of_the_minute_and
     assert used.model_tokens_a_minute == 500_000
     assert not of_another.degraded
     assert [each.record.data["what"] for each in told] == ["recall without its index"]
+
+
+async def a_run_of(key, runtime, clock):
+    """Have the agent run for a key, and return what its calls of `recall` found when the run is over."""
+    await runtime.store.apply([PutKey(key, None, ())])
+    trigger = Trigger(TriggerKind.API, submitters=(f"key:{key.key_id}",))
+    accepted = await runtime.submit(AgentRef.parse("watch"), trigger, Admission(quota=key.quota))
+    running = asyncio.create_task(runtime.outcome(accepted))
+    while not running.done():
+        await asyncio.sleep(0.01)
+        await clock.advance(1)
+    assert (await running).status is RunStatus.COMPLETED
+    return await results(runtime, accepted)
+
+
+async def test_vectors_that_a_run_asks_for_count_for_its_key(trial, server):
+    await trial.know("watch")
+    async with trial.start(one_by_one(recalls("disk", "Fridays"), says("done"))) as runtime:
+        key = replace(KEY, model_tokens_a_minute=5_000_000)
+        found = await a_run_of(key, runtime, ManualClock(MONDAY))
+        used = await runtime.keys.use(key)
+
+    assert [each["degraded"] for each in found] == [False, False]
+    assert len(server.requests) == 2
+    assert used.model_tokens_a_minute == 2 * 500_000 + 2 * 15
+
+
+async def test_a_key_without_tokens_has_its_runs_find_what_words_find_and_no_other(trial, server):
+    await trial.know("watch")
+    async with trial.start(one_by_one(recalls("disk"), says("done"), recalls("Fridays"), says("done"))) as runtime:
+        [of_key] = await a_run_of(replace(KEY, model_tokens_a_minute=10), runtime, trial.clock)
+        [of_another] = await results(runtime, await runtime.trigger("watch"))
+
+    assert (of_key["degraded"], of_another["degraded"]) == (True, False)
+    assert [each["content"] for each in of_key["memories"]] == [FRIDAYS]
+    assert asked(server) == [["Fridays"]]
 
 
 class Died(BaseException):

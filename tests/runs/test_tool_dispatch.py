@@ -26,15 +26,16 @@ from owlclaw_ray.domain.tool import (
     ToolOrigin,
     ToolResult,
 )
-from owlclaw_ray.domain.tool_call import CheckedCall, Stage, ToolOutcome, nothing_to_confirm
+from owlclaw_ray.domain.tool_call import CONFIRM_SECONDS, CheckedCall, Ownership, Stage, ToolOutcome, nothing_to_confirm
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import StaleEpochError
 from owlclaw_ray.ids import RunId
+from owlclaw_ray.kernel.machine import boot_id
 from owlclaw_ray.policy.governor import DefinitionGovernor
 from owlclaw_ray.policy.permission import PermissionGate, SessionGrants
 from owlclaw_ray.runs.catalog import ToolCatalog
 from owlclaw_ray.runs.conversation import Conversation
-from owlclaw_ray.runs.run_journal import CONFIRM_SECONDS, RunJournal
+from owlclaw_ray.runs.run_journal import RunJournal
 from owlclaw_ray.runs.running_calls import RunningCalls, unknown
 from owlclaw_ray.runs.tool_dispatch import ToolDispatch
 from owlclaw_ray.store.commands import Appended, StaleEpoch
@@ -88,10 +89,12 @@ class Runner:
     beside: set = field(default_factory=set)
     waits: bool = False
     """Whether calls wait for so long that their run may be another activation's by then."""
+    owned: Ownership | None = None
+    """What the last of these was told of who has the run."""
 
     async def run(self, invocation, confirm=nothing_to_confirm):
         if self.waits:
-            await confirm()
+            self.owned = await confirm()
         if invocation.stage is Stage.CHECK:
             return ToolOutcome(ToolResult(invocation.call_id), 0, checked=CheckedCall(invocation.arguments, "{}"))
         call_id = invocation.call_id
@@ -161,6 +164,19 @@ async def test_a_call_that_waited_long_is_made_only_while_its_activation_has_the
         await turn.execute()
 
     assert turn.runner.log == ([] if lost and late else ["0"])
+
+
+@pytest.mark.parametrize(("waited", "ago"), [(CONFIRM_SECONDS - 0.5, CONFIRM_SECONDS - 0.5), (CONFIRM_SECONDS, 0.0)])
+async def test_a_call_is_told_when_its_activation_was_last_known_to_have_the_run(waited, ago):
+    turn = Turn([next(iter(TOOLS))])
+    turn.runner.waits = True
+    turn.journal.record(EntryKind.RUN_ACTIVE, {})
+    await turn.journal.commit()
+    await turn.clock.advance(waited)
+
+    await turn.execute()
+
+    assert turn.runner.owned == Ownership(1, turn.clock.monotonic() - ago, boot_id())
 
 
 async def test_a_call_that_waited_long_is_not_made_for_a_run_that_was_asked_to_end_meanwhile():

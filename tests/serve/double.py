@@ -23,6 +23,7 @@ from owlclaw_ray.domain.agent import AgentDefinition, AgentRef, AgentState, Limi
 from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalRequest, ApprovalStatus
 from owlclaw_ray.domain.artifact import TEXT, Artifact, StoredArtifact
 from owlclaw_ray.domain.focus import FocusQuery
+from owlclaw_ray.domain.governance import Breaker
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, LedgerKind, LedgerRecord, NotedHead
@@ -415,6 +416,7 @@ class MemoryRuntime(Runtime):
         self.waits_for: tuple[str, ...] = ()
         """The approvals that every run of `assistant` waits for on its way."""
         self.outcomes: tuple[str, ...] = ("completed: 一切正常",)
+        self.breakers: dict[AgentRef, tuple[Breaker, ...]] = {}
         """Of every agent's last runs."""
         self.inbox, self.outbox = webhooks(clock, Submitting(self))
         self.healthy = Health(ready=True, parts={"store": "ok", "directory": "ok"})
@@ -584,12 +586,21 @@ class MemoryRuntime(Runtime):
         return score_of(await self.run(tenant, run_id), judgement)
 
     async def agents(
-        self, tenant: TenantId, after: str = "", limit: int = 1_000, *, prefix: str = "", busy: bool = False
+        self,
+        tenant: TenantId,
+        after: str = "",
+        limit: int = 1_000,
+        *,
+        prefix: str = "",
+        busy: bool = False,
+        with_open_breaker: bool = False,
     ) -> Sequence[AgentView]:
         triggered = {run.agent for run in self._runs.values() if run.agent.definition in DEFINITIONS}
         refs = {AgentRef.parse(name) for name in DEFINITIONS} | triggered
         if busy:
             refs = {run.agent for run in self._runs.values() if run.agent in triggered and not run.status.final}
+        if with_open_breaker:
+            refs &= {ref for ref, breakers in self.breakers.items() if any(each.open_until for each in breakers)}
         found = sorted(
             (ref for ref in refs if ref.agent_id > after and ref.agent_id.startswith(prefix)),
             key=lambda ref: ref.agent_id,
@@ -614,7 +625,7 @@ class MemoryRuntime(Runtime):
         runs = [run for run in self._runs.values() if run.agent == agent]
         begun = next((run for run in runs if run.status in {RunStatus.RUNNING, RunStatus.WAITING}), None)
         running, status = (begun.run_id, begun.status) if begun else (None, None)
-        state = AgentState(recent_outcomes=self.outcomes, runs=len(runs))
+        state = AgentState(recent_outcomes=self.outcomes, runs=len(runs), breakers=self.breakers.get(agent, ()))
         record = AgentRecord(agent, 1, None, state, runs[0].created_at, 0, running, status) if runs else None
         return AgentView(
             agent, record, "" if broken else "scripted:demo", not broken, "dedicated", (), str(BROKEN) if broken else ""

@@ -94,6 +94,7 @@ from owlclaw_ray.store.commands.nodes import (
     NodeState,
 )
 from owlclaw_ray.store.commands.old_runs import ForgetEntries, ForgetRuns, OldRun, RunsForgotten
+from owlclaw_ray.store.commands.queue_lengths import NoteQueueLengths, QueueLengthsNoted
 from owlclaw_ray.store.commands.runs import (
     ActivateAgent,
     AgentActivated,
@@ -211,6 +212,7 @@ Command: TypeAlias = (
     | MarkNode
     | ForgetNode
     | NoteExported
+    | NoteQueueLengths
     | PutKey
     | NoteKeyUse
     | PutTenant
@@ -292,6 +294,7 @@ Outcome: TypeAlias = (
     | ArtifactStored
     | ArtifactsForgotten
     | ExportNoted
+    | QueueLengthsNoted
     | SecretsChanged
     | CommandBlocked
     | CommandFailed
@@ -385,6 +388,7 @@ __all__ = [
     "NodeState",
     "NoteExported",
     "NoteKeyUse",
+    "NoteQueueLengths",
     "NoteSweep",
     "NothingQueued",
     "OldArtifact",
@@ -401,6 +405,7 @@ __all__ = [
     "PutTask",
     "PutTenant",
     "QueueFull",
+    "QueueLengthsNoted",
     "QuotaReached",
     "ReceiveDelivery",
     "ReleaseAgent",

@@ -122,7 +122,7 @@ _RUN_COLUMNS = (
     runs.c.counts_for,
 )
 _NOTHING_LEFT: Label[int] = literal_column("0", Integer).label("payload_left")
-_AGENT_COLUMNS = [column.name for column in agents.c]
+_AGENT_COLUMNS = [column.name for column in agents.c if column.computed is None]
 _ACCOUNT_COLUMNS = [column.name for column in budgets.c]
 
 

@@ -151,6 +151,7 @@ from owlclaw_ray.store.sql.schema import (
     cluster_lease,
     cluster_nodes,
     executed_run,
+    has_open_breaker,
     journal,
     key_run,
     ledger,
@@ -387,6 +388,8 @@ def _read_agent_page(connection: Connection, query: AgentPage) -> Sequence[Agent
         return and_(key > tenant_key(query.tenant, query.after), key >= first, key < beyond)
 
     found = _agents.where(agents.c.tenant == query.tenant, among(agents.c.agent))
+    if query.with_open_breaker:
+        found = found.where(has_open_breaker)
     if query.busy:  # by the index of runs that are not over
         keys = select(runs.c.agent).where(active_run, among(runs.c.agent)).distinct()
         found = found.where(agents.c.agent.in_(keys.order_by(runs.c.agent).limit(query.limit)))

@@ -8,6 +8,8 @@ index of their random ids alone would have every commit write as many pages as i
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Struct
 from sqlalchemy import (
     BigInteger,
@@ -46,6 +48,7 @@ OVER = text("status IN ('completed', 'failed', 'timeout', 'terminated', 'cancell
 PENDING = text("status = 'pending'")
 WAITING_FOR_HEARTBEAT = text("status = 'waiting'")
 AWAITING = text("awaits IS NOT NULL")
+OPEN_BREAKER = text("has_open_breaker")
 OF_KEYS = text("counts_for IS NOT NULL AND status IN ('queued', 'running', 'waiting')")
 MERGEABLE = text("status = 'queued' AND merge_key IS NOT NULL")
 QUEUED: ColumnClause[str] = literal_column("'queued'")
@@ -55,9 +58,9 @@ IS_PENDING: ColumnClause[str] = literal_column("'pending'")
 """As literals: a plan made for a parameter cannot use a partial index."""
 
 
-class Extract(ColumnElement[str]):
-    """A part of another column of `runs`, which the database keeps up by itself: the kind that a trigger's text begins with, or the
-    definition in the key of an agent, with its tenant.
+class Extract(ColumnElement[Any]):
+    """What the database itself keeps up from another column: the kind that a trigger's text begins with, the definition in the key of an
+    agent, with its tenant, or whether an agent's state has a breaker that is not closed.
     """
 
     inherit_cache = True
@@ -71,10 +74,12 @@ EXTRACTS = {
     "sqlite": {
         "kind": f'substr("trigger", {KIND_STARTS}, instr(substr("trigger", {KIND_STARTS}), \'"\') - 1)',
         "definition": "substr(agent, 1, instr(agent || ':', ':') - 1)",
+        "has_open_breaker": "state GLOB '*\"open_until\":[1-9]*'",
     },
     "postgresql": {
         "kind": f"split_part(substr(trigger, {KIND_STARTS}, 40), '\"'::text, 1)",
         "definition": "split_part(agent, ':'::text, 1)",
+        "has_open_breaker": "state ~ '\"open_until\":[1-9]'::text",
     },
 }
 
@@ -96,8 +101,10 @@ agents = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("lineage", Text),
     Column("node_id", Text),
+    Column("has_open_breaker", Boolean, Computed(Extract("has_open_breaker"))),
     Index("agents_by_tenant", "tenant", "agent"),
     Index("agents_by_definition", "definition", "agent"),
+    Index("agents_with_open_breakers", "tenant", "agent", sqlite_where=OPEN_BREAKER, postgresql_where=OPEN_BREAKER),
 )
 
 runs_seq = Sequence("runs_seq", metadata=metadata)
@@ -536,6 +543,18 @@ sweeps = Table(
 """The moment as of which things of each kind were removed last because they were old, see `store.retention`."""
 
 
+queue_minutes = Table(
+    "queue_minutes",
+    metadata,
+    Column("begins_at", BigInteger, primary_key=True, autoincrement=False),
+    Column("queue", NAME, primary_key=True),
+    Column("least", BigInteger, nullable=False),
+    Column("most", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""How long queues were in each minute, of all tenants together."""
+
+
 def _counts(of: type[Struct]) -> list[Column[int]]:
     return [Column(name, BigInteger, nullable=False) for name in of.__struct_fields__]
 
@@ -579,6 +598,8 @@ usage_of_tools = Table(
 )
 """Calls of tools that ended, by hours, each writer's apart."""
 
+has_open_breaker: ColumnClause[bool] = literal_column("has_open_breaker")
+"""Spelt as in the index agents_with_open_breakers, which serves it."""
 active_run = runs.c.status.in_([QUEUED, RUNNING, WAITING])
 """Spelt as in the index runs_active, which serves it, also together with a narrower condition."""
 over_run = runs.c.status.in_(

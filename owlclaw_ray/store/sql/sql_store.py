@@ -21,6 +21,7 @@ from owlclaw_ray.store.sql import (
     artifacts,
     memories,
     queries,
+    queue_lengths,
     row_security,
     run_ends,
     run_search,
@@ -32,7 +33,19 @@ from owlclaw_ray.store.sql.batch import Applier
 from owlclaw_ray.store.sql.databases import Database
 from owlclaw_ray.store.sql.failures import FAILURES, FailureAction, explain, failure_of
 
-_ANSWERED_IN = (access, artifacts, memories, queries, row_security, run_ends, run_search, secrets, tenant_rows, usage)
+_ANSWERED_IN = (
+    access,
+    artifacts,
+    memories,
+    queries,
+    queue_lengths,
+    row_security,
+    run_ends,
+    run_search,
+    secrets,
+    tenant_rows,
+    usage,
+)
 """The modules that register the answers to queries, see queries.reads."""
 _RACES = 5
 _WRITABLE_SECONDS = 1.0

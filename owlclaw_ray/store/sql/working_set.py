@@ -289,6 +289,9 @@ class RowChange(IntEnum):
     REMOVED_ARTIFACT = auto()
     """Artifacts, and before which moment they must have been stored to be removed."""
     EXPORT_POSITION = auto()
+    QUEUE_MINUTE = auto()
+    OLD_QUEUE_MINUTES = auto()
+    """The moment before which minutes began that are to be removed."""
     ACCESS_KEY = auto()
     TENANT = auto()
     REMOVED_SECRET = auto()

@@ -67,6 +67,7 @@ from owlclaw_ray.store.sql.schema import (
     memory_parts,
     open_schedule,
     probes,
+    queue_minutes,
     runs,
     schedules,
     secrets,
@@ -356,6 +357,7 @@ class Writer:
                 RowsStatement(exported, ("tenant", "writer", "position"), engine_dialect),
                 None,
             ),
+            *_noting_queues(dialect, engine_dialect),
             (
                 RowChange.REMOVED_SECRET,
                 RowsStatement(delete(secrets).where(*secret), ("owner", "key"), engine_dialect),
@@ -497,6 +499,25 @@ def _removing_leftovers(dialect: Dialect, engine_dialect: EngineDialect) -> tupl
         (RowChange.SWEEP, swept, ("what", "swept_at")),
     )
     return tuple((change, RowsStatement(each, names, engine_dialect), None) for change, each, names in statements)
+
+
+def _noting_queues(dialect: Dialect, engine_dialect: EngineDialect) -> tuple[_Step, ...]:
+    """Return what notes how long queues are: of what was noted of the same minute, the least and the most stay."""
+    noted = dialect.insert(queue_minutes)
+    before, now = queue_minutes.c, noted.excluded
+    noted = noted.on_conflict_do_update(
+        index_elements=["begins_at", "queue"],
+        set_={
+            "least": case((now.least < before.least, now.least), else_=before.least),
+            "most": case((now.most > before.most, now.most), else_=before.most),
+        },
+    )
+    past = delete(queue_minutes).where(before.begins_at < bindparam("before", type_=before.begins_at.type))
+    columns = ("begins_at", "queue", "least", "most")
+    return (
+        (RowChange.QUEUE_MINUTE, RowsStatement(noted, columns, engine_dialect), None),
+        (RowChange.OLD_QUEUE_MINUTES, RowsStatement(past, ("before",), engine_dialect), None),
+    )
 
 
 def _picking(columns: Sequence[str]) -> _Encode:

@@ -11,6 +11,7 @@ from owlclaw_ray.domain.embedding import EmbeddedCall
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.ledger import LedgerRecord
 from owlclaw_ray.domain.lineage import Lineage
+from owlclaw_ray.domain.quota import KeyQuota
 from owlclaw_ray.domain.tool import Effect, Permission, ToolClass, ToolDefinition, ToolOrigin
 from owlclaw_ray.errors import UserError
 from owlclaw_ray.ids import RunId
@@ -48,6 +49,11 @@ class Caller(Protocol):
         ...
 
     @property
+    def key_quotas(self) -> tuple[KeyQuota, ...]:
+        """What the keys may use for which the run counts."""
+        ...
+
+    @property
     def timezone(self) -> str:
         """The IANA zone in which the agent's days begin."""
         ...
@@ -76,6 +82,7 @@ class CallContext(Struct, frozen=True):
     idempotency_key: str
     active_schedules: int = 100
     no_embedding: str = ""
+    key_quotas: tuple[KeyQuota, ...] = ()
     timezone: str = "UTC"
     states: StateChoice = EVERY_STATE
     lineage: Lineage | None = None

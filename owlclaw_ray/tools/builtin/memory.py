@@ -48,7 +48,12 @@ class MemoryTools:
         """Return what is found, best first, and whether the index was out of use; the ledger learns that, and what it cost."""
         search = self._memory.files.search_archive if arguments.archived else self._memory.recall
         account = EmbeddingAccount(
-            caller.agent, EmbeddingPurpose.RECALL, caller.run_id, caller.idempotency_key, caller.no_embedding
+            caller.agent,
+            EmbeddingPurpose.RECALL,
+            caller.run_id,
+            caller.idempotency_key,
+            caller.no_embedding,
+            caller.key_quotas,
         )
         with on_account(account):
             found = search(caller.agent, arguments.query, arguments.limit, tuple(arguments.tags), caller.timezone)

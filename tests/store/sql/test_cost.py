@@ -313,6 +313,16 @@ async def test_old_runs_are_found_and_removed_without_reading_whole_tables(sqlit
     assert [detail for detail, _ in plans if "runs_by_tenant" in detail]
 
 
+async def test_agents_with_open_breakers_are_found_without_reading_the_others(sqlite_store):
+    with statements_of(sqlite_store) as seen:
+        await sqlite_store.read(AgentPage(AGENT.tenant, with_open_breaker=True))
+
+    plans = await plans_of(sqlite_store, seen)
+
+    assert [detail for detail, _ in plans if "agents_with_open_breakers" in detail], plans
+    assert whole_tables(plans) == []
+
+
 async def test_looking_for_work_reads_only_what_is_active(sqlite_store):
     with statements_of(sqlite_store) as seen:
         await sqlite_store.read(AgentsWithWork())

@@ -23,6 +23,7 @@ def partial_indexes(connection):
 async def test_the_migrations_lead_to_the_schema(store):
     assert await store._database.read(differences) == []
     assert await store._database.read(partial_indexes) == {
+        "agents_with_open_breakers",
         "approvals_pending",
         "callbacks_due",
         "runs_active",

@@ -63,18 +63,18 @@ def back_to(connection, revision):
         for name, table in SEALING_ON_POSTGRESQL:
             connection.execute(text(f"DROP TRIGGER {name} ON {table}"))
     gone = ("schema_compatibility", "export_positions", "access_keys", "tenants", "secrets", "focus_terms", "sweeps")
-    for table in (*gone, "usage_of_tenants", "usage_of_agents", "usage_of_tools"):
+    for table in (*gone, "usage_of_tenants", "usage_of_agents", "usage_of_tools", "queue_minutes"):
         connection.execute(text(f"DROP TABLE {table}"))
     connection.execute(text("ALTER TABLE approvals DROP COLUMN allowed_by"))
     of_runs = ("runs_over", "runs_over_by_agent", "runs_over_by_definition", "runs_by_definition", "runs_of_keys")
-    for index in (*of_runs, "blobs_by_use"):
+    for index in (*of_runs, "blobs_by_use", "agents_with_open_breakers"):
         connection.execute(text(f"DROP INDEX {index}"))
     columns = {
         "runs": ("kind", "definition", "counts_for"),
         "blobs": ("used_at",),
         "schedules": ("forgotten_until", "found_over_at"),
         "cluster_lease": ("directory", "term", "leaving"),
-        "agents": ("node_id",),
+        "agents": ("node_id", "has_open_breaker"),
     }
     for table, added in columns.items():
         for column in added:

@@ -60,7 +60,7 @@ pytestmark = pytest.mark.postgres
 MINE, THEIRS = TenantId("acme"), TenantId("租户/二' \\ --")
 DIGEST = "0" * 64
 DAY = floored(NOW, Grain.DAY)
-NOBODYS = {"attempts", "cluster_lease", "cluster_nodes", "probes", "schema_compatibility", "sweeps"}
+NOBODYS = {"attempts", "cluster_lease", "cluster_nodes", "probes", "queue_minutes", "schema_compatibility", "sweeps"}
 """Tables without rows of one tenant: what is known by ids that nobody can guess, and the machinery."""
 OWNED = [table for table in metadata.sorted_tables if table.name not in NOBODYS]
 OVER_ALL = {
@@ -91,6 +91,7 @@ OVER_ALL = {
     run_ends.ExportPositions,
     run_ends.FactsOfRuns,
     secrets.SecretsSince,
+    usage.QueueMinutes,
 }
 """What the runtime and its operators read over all tenants: a new query is about one tenant, or is added here."""
 
