@@ -249,10 +249,11 @@ class KnownActors:
 
 
 def _actor_named(name: str, namespace: str) -> ActorHandle[Any] | None:
-    try:
-        actor: ActorHandle[Any] = ray.get_actor(name, namespace=namespace)
-    except ValueError:
-        return None
+    with _errors_of(f"looking for {name}"):
+        try:
+            actor: ActorHandle[Any] = ray.get_actor(name, namespace=namespace)
+        except ValueError:
+            return None
     return actor
 
 

@@ -19,7 +19,7 @@ from actors.gateway_link import GatewayEmbeddings
 from actors.keeper_client import KeeperNow
 from actors.logs import configure, hide_in_output
 from actors.mcp_link import McpWorkerLink
-from actors.ownership import OwnershipCheck
+from actors.ownership import ANSWER_SECONDS, OwnershipCheck
 from actors.plan import WorkerPlan
 from actors.remote import DIRECTORY, NamedActor
 from actors.secrets import take_over
@@ -111,7 +111,7 @@ def execute(
         if attempt is not None:
             worker.attempts.begin(attempt)
     except (OSError, RetryableError) as error:
-        return [_not_begun(each, error) for each in invocations]
+        return [_not_begun(each, f"that it begins could not be noted: {error}") for each in invocations]
     after = KILL_AFTER + 2 * storing_seconds(
         plan
     )  # its content and the details of its error, when it has used up its time
@@ -134,8 +134,8 @@ def _refused(worker: _Worker, invocation: ToolInvocation) -> ToolOutcome | None:
     """Return the outcome of a call that must not be made; None if it may be."""
     try:
         why = worker.ownership.refusal(invocation)
-    except RetryableError as error:
-        return _not_begun(invocation, error)
+    except Exception as error:  # noqa: BLE001 - what was made of the task before it is to be told
+        return _not_begun(invocation, f"whose its run is could not be asked: {error}")
     if not why:
         return None
     logger.warning("a call of %s came too late and was not made: %s", invocation.tool, why)
@@ -143,8 +143,8 @@ def _refused(worker: _Worker, invocation: ToolInvocation) -> ToolOutcome | None:
     return ToolOutcome(ToolResult(invocation.call_id, error=not_made), 0)
 
 
-def _not_begun(invocation: ToolInvocation, cause: Exception) -> ToolOutcome:
-    message = f"{invocation.tool} did not run: that it begins could not be noted: {cause}"
+def _not_begun(invocation: ToolInvocation, why: str) -> ToolOutcome:
+    message = f"{invocation.tool} did not run: {why}"
     return ToolOutcome(ToolResult(invocation.call_id, error=ToolError("execution_failed", message, retryable=True)), 0)
 
 
@@ -197,7 +197,7 @@ def _make_worker(plan: WorkerPlan) -> _Worker:
         secrets=secrets,
         mcp=McpWorkerLink(plan.namespace) if plan.has_mcp else None,
     )
-    ownership = OwnershipCheck(clients.commit)
+    ownership = OwnershipCheck(KeeperNow(plan.namespace, ANSWER_SECONDS).commit)
     return _Worker(plan, executor, memory, _attempts(plan, clients), ownership, silent)
 
 

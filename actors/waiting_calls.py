@@ -25,9 +25,10 @@ class WaitingCalls:
         self._gateways: dict[str, NamedActor[ModelGatewayActor]] = {}
 
     async def count(self) -> int | None:
-        """Return how many wait where a gateway answers in time; None if none does, or Ray does not say where they are."""
+        """Return how many wait; None unless all gateways answer in time, and Ray says where they are."""
         try:
-            nodes = [node.node_id for node in await asyncio.to_thread(living_nodes)]
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                nodes = [node.node_id for node in await asyncio.to_thread(living_nodes)]
         except Exception as error:  # noqa: BLE001 - whatever Ray raises while its control store restarts
             logger.info("the nodes are not known for now: %s", error)
             return None
@@ -38,4 +39,4 @@ class WaitingCalls:
             *(in_time(each.call.slots(), _ANSWER_SECONDS) for each in self._gateways.values())
         )
         told = [answer for answer in answers if answer is not None]
-        return sum(slots.waiting for answer in told for slots in answer) if told else None
+        return sum(slots.waiting for answer in told for slots in answer) if len(told) == len(answers) else None

@@ -80,7 +80,9 @@ class KeyPages(Pages):
         seconds = hours * _HOUR if isinstance(hours, int | float) else hours
         asked = checked({} if seconds is None else {"grace_seconds": seconds}, wire.KeyRotation)
         key_id = KeyId(name_in(request, "key_id", "key"))
-        rotated = await self._runtime.keys.rotate(principal_of(request), key_id, asked.get("grace_seconds", 0.0))
+        rotated = await self._runtime.keys.rotate(
+            principal_of(request), key_id, asked.get("grace_seconds", 0.0), seen_as=form.text("seen")
+        )
         return await self._issued(request, rotated, "rotated")
 
     @page("POST /console/keys/{key_id}/revoke", "keys:admin")
@@ -94,8 +96,8 @@ class KeyPages(Pages):
         """Show the key in the answer to its form, and nowhere else.
 
         A redirect, which answers all other forms, would need the text in an address, in a cookie or in the store: it must be in none of
-        them. Like all pages it is `no-store`, so no browser keeps it. Reloading it sends the form again, of which browsers warn, and makes
-        another key or secret.
+        them. Like all pages it is `no-store`, so no browser keeps it. Reloading it sends the form again, of which browsers warn: that makes
+        another key, but no other secret of the same key, whose form was of the secret before.
         """
         return await self.shown(request, "key.html", key=issued.key, text=issued.text, did=did)
 

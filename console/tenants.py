@@ -118,17 +118,17 @@ class TenantPages(Pages):
         form = await read_form(request)
         kept: JsonObject = {name: form.number(name) for name in RETENTION}
         asked = {**_standing(form), "quotas": _limits(form), "retention": kept, "callback_networks": _networks(form)}
-        return await self._changed(request, asked)
+        return await self._changed(request, asked, form.text("seen"))
 
     @page("POST /console/tenants/{tenant}/status", "tenants:admin")
     async def console_suspend_tenant(self, request: Request) -> Response:
         """Suspend the tenant, or let it go on."""
         return await self._changed(request, {"status": (await read_form(request)).text("status")})
 
-    async def _changed(self, request: Request, asked: JsonObject) -> Response:
+    async def _changed(self, request: Request, asked: JsonObject, seen_as: str = "") -> Response:
         tenant = _tenant_in(request)
         change = convert(checked(asked, wire.TenantChange), TenantChange)
-        await self._runtime.tenants.change(principal_of(request), tenant, change)
+        await self._runtime.tenants.change(principal_of(request), tenant, change, seen_as=seen_as)
         return see(f"/tenants/{segment(tenant)}?did=saved")
 
     @page("POST /console/tenants/{tenant}/deletion", "tenants:admin", form=console_tenant)

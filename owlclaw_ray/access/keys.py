@@ -160,9 +160,10 @@ class AccessKeys:
             accounts[MODEL_TOKENS_A_MINUTE] = budget.account(key.tenant, "", budget.window(now))
         return await quota_use(self._store, accounts)
 
-    async def rotate(self, by: Principal, key_id: KeyId, grace_seconds: float) -> IssuedKey:
-        """Give a key a new secret; the old one stays valid for the grace. Raises as `create`, and AccessConflictError for one that is
-        revoked.
+    async def rotate(self, by: Principal, key_id: KeyId, grace_seconds: float, *, seen_as: str = "") -> IssuedKey:
+        """Give a key a new secret; the old one stays valid for the grace, and the one before that no longer.
+
+        Raises as `create`, and AccessConflictError for one that is revoked, or of which `seen_as` is not the fingerprint, nor empty.
         """
         if not 0 <= grace_seconds <= MAX_GRACE_SECONDS:
             raise InvalidAccessError("grace_seconds", f"is {grace_seconds:g}", f"0 to {MAX_GRACE_SECONDS:g}")
@@ -170,6 +171,10 @@ class AccessKeys:
             seen = await self._changeable(by, key_id)
             if seen.revoked_at is not None:
                 raise AccessConflictError(f"key {key_id} is revoked: create another one")
+            if seen_as not in {"", seen.fingerprint}:
+                raise AccessConflictError(
+                    f"key {key_id} was given another secret meanwhile: another one would end the one before it"
+                )
             text, secret_hash = make_secret(key_id, self._random)
             until = self._clock.now() + timedelta(seconds=grace_seconds)
             key = replace(seen, secret_hash=secret_hash, previous_hash=seen.secret_hash, previous_until=until)

@@ -122,8 +122,10 @@ class Tenants:
             self._store, {name: account for name, account in accounts.items() if account is not None}
         )
 
-    async def change(self, by: Principal, tenant: TenantId, change: TenantChange) -> Tenant:
-        """Change a tenant, and return it. Raises NotFoundError, InvalidAccessError, AccessDeniedError, StoreUnavailableError."""
+    async def change(self, by: Principal, tenant: TenantId, change: TenantChange, *, seen_as: str = "") -> Tenant:
+        """Change a tenant, if `seen_as` is its fingerprint or empty, and return it. Raises NotFoundError, InvalidAccessError,
+        AccessConflictError, AccessDeniedError, StoreUnavailableError.
+        """
         by.require("tenants:admin")
         if change.status is not UNSET and change.status.closed:
             raise InvalidAccessError("status", f"is {change.status.value}", "delete the tenant instead")
@@ -137,6 +139,8 @@ class Tenants:
                 raise AccessConflictError(
                     f"tenant {tenant!r} is {seen.status.value}: nothing of it can be changed any more"
                 )
+            if seen_as not in {"", seen.fingerprint}:
+                raise AccessConflictError(f"tenant {tenant!r} was changed meanwhile: look at what it has now")
             changed = replace(
                 seen,
                 **fields,

@@ -63,6 +63,11 @@ class AccessKey(Struct, frozen=True):
     """How many tokens of models its runs may use in one minute of the clock."""
 
     @property
+    def fingerprint(self) -> str:
+        """What tells its present secret from others, for who may see the key: nothing of the secret can be found from it."""
+        return hashlib.sha256(f"fingerprint {self.secret_hash}".encode()).hexdigest()[:16]
+
+    @property
     def quota(self) -> KeyQuota | None:
         """Its quotas; None if it has none."""
         found = KeyQuota(self.key_id, **{name: getattr(self, name) for name in KEY_QUOTAS})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import Enum
+from hashlib import sha256
 
 from msgspec import Struct, field
 
@@ -65,3 +66,9 @@ class Tenant(Struct, frozen=True):
     retention: Retention = Retention()
     callback_networks: tuple[str, ...] | None = None
     """Where its callbacks may go besides public addresses, in the place of what the settings say; None: as they say."""
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells the tenant from what it is after somebody has changed it."""
+        said = (self.name, self.status.value, self.weight, self.quotas, self.retention, self.callback_networks)
+        return sha256(repr(said).encode()).hexdigest()[:16]

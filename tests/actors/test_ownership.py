@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from datetime import UTC, datetime
 from types import SimpleNamespace
 
@@ -10,17 +12,17 @@ import pytest
 from msgspec.structs import replace
 
 from actors import tool_worker
-from actors.ownership import OwnershipCheck
+from actors.ownership import ANSWER_SECONDS, OwnershipCheck
 from actors.plan import WorkerPlan
 from owlclaw_ray.domain.tool import Effect, ToolResult
 from owlclaw_ray.domain.tool_call import CONFIRM_SECONDS, Ownership, ToolOutcome
 from owlclaw_ray.errors import RuntimeUnavailableError, StoreUnavailableError
 from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.machine import boot_id
-from owlclaw_ray.store.commands import CancelRun, ClaimRun, CommandFailed
+from owlclaw_ray.store.commands import Appended, CancelRun, ClaimRun, CommandFailed
 from owlclaw_ray.store.sql.factory import open_store
 from tests.actors.test_tool_task import call
-from tests.contracts.store_commands import AGENT, NOW, activation, submission
+from tests.contracts.store_commands import AGENT, NOW, activation, ending, submission
 
 BEGAN = datetime(2026, 11, 28, tzinfo=UTC).timestamp()
 
@@ -71,6 +73,12 @@ async def test_a_late_call_of_a_run_that_was_asked_to_end_is_refused(store):
     assert await refusal(store, owned()) == ("its run was asked to end", 1)
 
 
+async def test_a_late_call_of_a_run_that_is_over_is_refused_though_its_agent_is_still_the_hosts(store):
+    await store.apply([ending("run_1", 1, claim_next=False)])
+
+    assert await refusal(store, owned()) == ("its run is over", 1)
+
+
 async def test_a_call_of_nobodys_run_asks_nobody(store):
     assert await refusal(store, call(Effect.PURE)) == ("", 0)
 
@@ -80,6 +88,25 @@ def test_an_answer_that_says_neither_is_no_leave():
 
     with pytest.raises(StoreUnavailableError, match="disk full"):
         check.refusal(owned())
+
+
+def test_a_store_that_does_not_answer_is_not_asked_for_each_call_of_a_task():
+    asked, now = [], [BEGAN + 9]
+
+    def commit(commands):
+        asked.append(commands)
+        if len(asked) == 1:
+            raise RuntimeUnavailableError("no answer within 5 s")
+        return [Appended()]
+
+    check = OwnershipCheck(commit, monotonic=lambda: now[0], machine="here")
+    for _ in range(3):
+        with pytest.raises(RuntimeUnavailableError, match="no answer"):
+            check.refusal(owned())
+    assert len(asked) == 1
+    now[0] += ANSWER_SECONDS
+    assert (check.refusal(owned()), check.refusal(owned())) == ("", "")
+    assert len(asked) == 3
 
 
 class Worker:
@@ -110,19 +137,23 @@ def worker(tmp_path, monkeypatch):
 
 
 def test_each_call_of_a_task_is_looked_at_before_it_begins_and_the_others_are_made(worker):
-    worker.reasons = ["", "its run goes on elsewhere", "", RuntimeUnavailableError("it starts")]
+    worker.reasons = ["", "its run goes on elsewhere", "", RuntimeUnavailableError("it starts"), KeyError("odd"), ""]
 
-    outcomes = tool_worker.execute(worker.plan, [call(Effect.IDEMPOTENT, number=number) for number in range(4)])
+    outcomes = tool_worker.execute(worker.plan, [call(Effect.IDEMPOTENT, number=number) for number in range(6)])
 
-    assert worker.made == ["call_0", "call_2"]
-    assert [each.result.call_id for each in outcomes] == ["call_0", "call_1", "call_2", "call_3"]
+    assert worker.made == ["call_0", "call_2", "call_5"]
+    assert [each.result.call_id for each in outcomes] == [f"call_{number}" for number in range(6)]
     refused, unknown = outcomes[1].result.error, outcomes[3].result.error
     assert (refused.type, refused.retryable) == ("not_executed", False)
     assert refused.message == "trial.act was not made: its run goes on elsewhere"
     assert (unknown.type, unknown.retryable) == ("execution_failed", True)
-    assert "did not run" in unknown.message
+    assert unknown.message == "trial.act did not run: whose its run is could not be asked: it starts"
+    assert "odd" in outcomes[4].result.error.message
 
 
-def test_a_machine_knows_itself():
-    assert boot_id()
-    assert boot_id() == boot_id()
+def test_another_process_of_the_machine_has_the_same_boot_id():
+    code = "from owlclaw_ray.kernel.machine import boot_id; print(boot_id())"
+    assert (
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+        == boot_id()
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from actors import waiting_calls
@@ -32,13 +34,12 @@ async def test_the_calls_of_all_providers_and_nodes_count(gateways):
     assert await WaitingCalls("owlclaw").count() == 16
 
 
-async def test_a_gateway_that_does_not_answer_is_left_out_and_without_any_nothing_is_known(gateways, monkeypatch):
+@pytest.mark.parametrize("how", ["stuck", "dead"])
+async def test_nothing_is_known_unless_every_gateway_answers(gateways, monkeypatch, how):
     monkeypatch.setattr(waiting_calls, "_ANSWER_SECONDS", 0.01)
-    calls = WaitingCalls("owlclaw")
-    gateways.stuck.add((GATEWAY, "node-a"))
-    assert await calls.count() == 8
-    gateways.dead.add((GATEWAY, "node-b"))
-    assert await calls.count() is None
+    getattr(gateways, how).add((GATEWAY, "node-a"))
+
+    assert await WaitingCalls("owlclaw").count() is None
 
 
 async def test_nothing_is_known_while_ray_does_not_say_which_nodes_there_are(gateways, monkeypatch):
@@ -48,3 +49,12 @@ async def test_nothing_is_known_while_ray_does_not_say_which_nodes_there_are(gat
     monkeypatch.setattr(waiting_calls, "living_nodes", away)
 
     assert await WaitingCalls("owlclaw").count() is None
+
+
+async def test_nothing_is_known_while_ray_takes_too_long_to_say_it(gateways, monkeypatch):
+    answers = threading.Event()
+    monkeypatch.setattr(waiting_calls, "_ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(waiting_calls, "living_nodes", answers.wait)
+
+    assert await WaitingCalls("owlclaw").count() is None
+    answers.set()

@@ -323,6 +323,43 @@ async def test_each_quota_that_a_tenant_can_have_is_on_its_page_and_in_the_list(
     assert set(QUOTAS) == set(Quotas.__struct_fields__)
 
 
+def seen_on(page, action):
+    """What a page says that its form for a path was made of."""
+    return re.search(rf'action="{re.escape(action)}".*?name="seen" value="(\w+)"', page, re.DOTALL)[1]
+
+
+async def test_a_form_of_what_somebody_changed_meanwhile_changes_nothing_of_the_tenant(browser, runtime):
+    await browser.sign_in(await issued(runtime, "admin"))
+    await runtime.tenants.create(LOCAL, "acme")
+    path = "/console/tenants/acme"
+    seen = seen_on((await browser.get(path)).text, path)
+
+    first = await browser.fill(path, path, name="acme", weight="1", open_runs="10", seen=seen)
+    second = await browser.fill(path, path, name="acme", weight="1", agents="5", seen=seen)
+
+    assert (first.status_code, second.status_code) == (303, 409)
+    assert "was changed meanwhile" in second.text
+    assert (await runtime.tenants.tenant(TenantId("acme"))).quotas == Quotas(open_runs=10)
+    again = seen_on(second.text, path)
+    assert (await browser.fill(path, path, name="acme", weight="1", agents="5", seen=again)).status_code == 303
+    assert (await runtime.tenants.tenant(TenantId("acme"))).quotas == Quotas(agents=5)
+
+
+async def test_a_form_that_is_sent_twice_rotates_a_key_once(browser, runtime):
+    await browser.sign_in(await issued(runtime, "admin"))
+    old = await issued(runtime, "viewer")
+    path = f"/console/keys/{old.split('_')[1]}/rotate"
+    seen = seen_on((await browser.get("/console/keys")).text, path)
+
+    first, second = [await browser.fill("/console/keys", path, grace_hours="24", seen=seen) for _ in range(2)]
+
+    assert (first.status_code, second.status_code) == (200, 409)
+    assert "issued-key" not in second.text
+    async with Browser(browser._transport.app) as other:
+        assert (await other.sign_in(old)).status_code == 303
+    assert "ends with this" in (await browser.get("/console/keys")).text
+
+
 async def test_for_how_long_a_tenant_keeps_things_and_where_its_callbacks_go_is_shown_and_changed(browser, runtime):
     await browser.sign_in(await issued(runtime, "admin"))
     await runtime.tenants.create(LOCAL, "acme")

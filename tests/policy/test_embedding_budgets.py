@@ -370,10 +370,10 @@ async def test_vectors_count_against_the_tenant_s_model_tokens_of_the_minute_and
     assert [each.record.data["what"] for each in told] == ["recall without its index"]
 
 
-async def a_run_of(key, runtime, clock):
+async def a_run_of(key, runtime, clock, payload=None):
     """Have the agent run for a key, and return what its calls of `recall` found when the run is over."""
     await runtime.store.apply([PutKey(key, None, ())])
-    trigger = Trigger(TriggerKind.API, submitters=(f"key:{key.key_id}",))
+    trigger = Trigger(TriggerKind.API, payload, submitters=(f"key:{key.key_id}",))
     accepted = await runtime.submit(AgentRef.parse("watch"), trigger, Admission(quota=key.quota))
     running = asyncio.create_task(runtime.outcome(accepted))
     while not running.done():
@@ -393,6 +393,17 @@ async def test_vectors_that_a_run_asks_for_count_for_its_key(trial, server):
     assert [each["degraded"] for each in found] == [False, False]
     assert len(server.requests) == 2
     assert used.model_tokens_a_minute == 2 * 500_000 + 2 * 15
+
+
+async def test_the_vector_for_what_a_run_is_shown_at_its_start_counts_for_its_key(trial, server):
+    await trial.know("watch")
+    async with trial.start(one_by_one(says("done"))) as runtime:
+        key = replace(KEY, model_tokens_a_minute=5_000_000)
+        await a_run_of(key, runtime, ManualClock(MONDAY), {"question": "why does the disk fill"})
+        used = await runtime.keys.use(key)
+
+    assert len(server.requests) == 1
+    assert used.model_tokens_a_minute == 500_000 + 15
 
 
 async def test_a_key_without_tokens_has_its_runs_find_what_words_find_and_no_other(trial, server):

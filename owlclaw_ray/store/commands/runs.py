@@ -306,6 +306,8 @@ class Appended(Struct, frozen=True):
 
     cancel_requested: bool = False
     interrupted_by: RunId | None = None
+    over: bool = False
+    """The run has ended."""
 
 
 class RunFinished(Struct, frozen=True):

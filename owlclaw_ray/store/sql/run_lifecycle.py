@@ -255,7 +255,7 @@ def store_facts(
 def appended(run: RunRow) -> Appended:
     """Return what whoever executes the run is told of it."""
     by = run.interrupted_by
-    return Appended(bool(run.cancel_requested), None if by is None else RunId(by))
+    return Appended(bool(run.cancel_requested), None if by is None else RunId(by), run.status.final)
 
 
 def owned(store: WorkingSet, ref: AgentRef, epoch: int) -> AgentRow | StaleEpoch:
