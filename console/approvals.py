@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from console.jinja import query
-from console.pages import FRAGMENT, NOT_OF_THE_FORM, PREFIX, Pages, back, own_path, page
+from console.pages import FRAGMENT, NOT_OF_THE_FORM, PREFIX, Pages, back, gone, own_path, page
 from console.text import pretty
 from console.visits import SentForm, read_form
 from owlclaw_ray import wire
@@ -77,7 +77,7 @@ class ApprovalPages(Pages):
             approvals=found[:PAGE],
             following=found[PAGE - 1].request.approval_id if len(found) > PAGE else None,
             after=after,
-            did=await self._named(request, did) if did else None,
+            did=await self._decided(request, did) if did else None,
             here=f"{PREFIX}/approvals{query(status='' if status == _PENDING else status, agent=agent, after=after)}",
             decider=principal_id_of(request),
             narrowed=narrowed,
@@ -86,6 +86,13 @@ class ApprovalPages(Pages):
             agent=agent,
             statuses=[*(each.value for each in ApprovalStatus), _ANY],
         )
+
+    async def _decided(self, request: Request, approval_id: str) -> Approval | None:
+        """Return the approval that was just decided; None if it is gone with its run."""
+        try:
+            return await self._named(request, approval_id)
+        except NotFoundError:
+            return None
 
     async def _found(self, request: Request, agent: str, status: str, after: str) -> Sequence[Approval]:
         """Return a page, and one more if there is one."""
@@ -97,7 +104,10 @@ class ApprovalPages(Pages):
         ref = only_agent_of(request, agent or None)
         expiring, place = status == _PENDING, None
         if after:
-            last = (await self._named(request, after)).request
+            try:
+                last = (await self._named(request, after)).request
+            except NotFoundError:
+                raise gone("after") from None
             place = Place(last.expires_at if expiring else last.requested_at, last.approval_id)
         where = ApprovalFilter(tenant_of(request), ref, None, wanted, PAGE + 1, expiring, place)
         return await self._runtime.approvals(where)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import ClassVar, TypeAlias
 
@@ -15,7 +14,7 @@ from starlette.responses import Response
 from console.badge import ApprovalBadge
 from console.charts import Sparkline, last, sparkline
 from console.jinja import Templates
-from console.pages import FRAGMENT, Pages, page, see
+from console.pages import FRAGMENT, Pages, page, see, unless_away
 from console.queue_lengths import MINUTES, QueueLengths, minutes_until, queue_lengths
 from console.visits import read_form
 from owlclaw_ray.domain.agent import AgentRef
@@ -26,9 +25,9 @@ from owlclaw_ray.domain.quota import RUNNING_RUNS, RUNNING_RUNS_OF_KEY
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.usage import Grain
 from owlclaw_ray.errors import NotFoundError
-from owlclaw_ray.ids import RunId, TenantId
+from owlclaw_ray.ids import RunId
 from owlclaw_ray.runtime.api import AgentView, Health
-from owlclaw_ray.store.queries import AgentRecord, ApprovalFilter, RunFilter
+from owlclaw_ray.store.queries import AgentQueue, AgentRecord, ApprovalFilter, LongestQueues, RunFilter
 from owlclaw_ray.store.usage import QueueMinutes, RunUsage
 from owlclaw_ray.telemetry.metrics.api import MetricFamily
 from serve.numbers import MetricsDelta, Numbers
@@ -37,11 +36,9 @@ from serve.surfaces import Surroundings
 from serve.visible_agents import VisibleAgents, visible_agents
 
 _WAITING = 50
-"""Runs that wait, and runs that are queued, at most."""
-_OTHER_QUEUES = 20
-"""Of agents whose runs are not among those that are queued newest, the longest ones at most."""
-_BUSY = 1_000
-"""Agents with something to do that are looked at for these, the first by name."""
+"""Runs that wait in the middle, at most."""
+_QUEUES = 50
+"""Agents with queued runs, at most."""
 _MODELS = 12
 _BROKEN = 200
 """Agents with open breakers on one page."""
@@ -124,8 +121,9 @@ class FleetPages(Pages):
         principal = principal_of(request)
         view, families, health, noted = await self._state(anew=FRAGMENT not in request.query_params)
         now = Numbers(families)
-        waits = await self._waits(request, view, health) if principal.may("runs:read") else None
-        broken = await self._broken(request) if principal.may("agents:read") else None
+        waits = await unless_away(self._waits(request, view, health)) if principal.may("runs:read") else None
+        broken = await unless_away(self._broken(request)) if principal.may("agents:read") else None
+        ended = await unless_away(self._ended(request)) if principal.may("runs:read") else None
         queues = [_sparkline(each, self._now()) for each in queue_lengths(now, noted, self._now())]
         return await self.shown(
             request,
@@ -140,7 +138,8 @@ class FleetPages(Pages):
             runs={key[0]: value for key, value in now.by("owlclaw_runs", ("status",)).items()},
             actors={key[0]: value for key, value in now.by("owlclaw_actors", ("state",)).items()},
             means=MetricsDelta(now),
-            queues=[*queues, *([await self._ended(request)] if principal.may("runs:read") else ())],
+            queues=queues,
+            ended=ended,
             minutes=MINUTES,
             providers=providers_of(now),
             gateways=gateways_of(now),
@@ -160,13 +159,13 @@ class FleetPages(Pages):
         async with self._asking:
             now = self._surroundings.clock.monotonic()
             if self._known is None or self._known_at < (asked if anew else now - _FRESH_SECONDS):
-                self._known = await asyncio.gather(
+                view, families, health, noted = await asyncio.gather(
                     self._runtime.nodes(),
                     self._runtime.metrics(),
                     self._runtime.health(),
-                    self._runtime.queue_minutes(QueueMinutes(minutes_until(self._now())[0])),
+                    unless_away(self._runtime.queue_minutes(QueueMinutes(minutes_until(self._now())[0]))),
                 )
-                self._known_at = now
+                self._known, self._known_at = (view, families, health, noted or ()), now
             return self._known
 
     async def _broken(self, request: Request) -> VisibleAgents:
@@ -185,15 +184,11 @@ class FleetPages(Pages):
         return sparkline("Runs that ended, of this tenant", numbers[-1], minutes_until(at), ranges)
 
     async def _waits(self, request: Request, view: ClusterView, health: Health) -> Sequence[Wait]:
-        """Return what waits of the tenant's runs: those that wait in the middle, then the queues of agents; the newest of both,
-        and the longest queues.
-        """
+        """Return what waits of the tenant's runs: the newest of those that wait in the middle, then the longest queues of agents."""
         tenant = tenant_of(request)
-        waiting, queued = await asyncio.gather(
-            *(
-                self._runtime.runs(RunFilter(tenant, None, status, None, _WAITING, payloads=False))
-                for status in (RunStatus.WAITING, RunStatus.QUEUED)
-            )
+        waiting, queues = await asyncio.gather(
+            self._runtime.runs(RunFilter(tenant, None, RunStatus.WAITING, None, _WAITING, payloads=False)),
+            self._runtime.longest_queues(LongestQueues(tenant, _QUEUES)),
         )
         approvals: dict[RunId, str] = {}
         if waiting and principal_of(request).may("approvals:read"):
@@ -201,28 +196,15 @@ class FleetPages(Pages):
             for each in await self._runtime.approvals(pending):
                 approvals[each.request.run_id] = each.request.approval_id
         found = [_waiting(run, approvals.get(run.run_id, "")) for run in waiting]
-        first: dict[AgentRef, Run] = {run.agent: run for run in queued}
-        known = await self._runtime.agents_called(tenant, [each.agent_id for each in first])
-        views = {each.agent: each for each in known}
-        if len(queued) == _WAITING:  # one long queue hides all others
-            for other in await self._longest(tenant, first):
-                newest = RunFilter(tenant, other.agent, RunStatus.QUEUED, None, 1, payloads=False)
-                for run in await self._runtime.runs(newest):
-                    views[other.agent], first[other.agent] = other, run
-        return [*found, *(self._queue(run, views[agent].record, view, health) for agent, run in first.items())]
-
-    async def _longest(self, tenant: TenantId, known: Collection[AgentRef]) -> Sequence[AgentView]:
-        """Return the other agents with the longest queues."""
-        found = await self._runtime.agents(tenant, "", _BUSY, busy=True)
-        lengths = {
-            each.agent: each.record.queued_runs if each.record else 0 for each in found if each.agent not in known
-        }
-        longest = heapq.nlargest(_OTHER_QUEUES, lengths, key=lengths.__getitem__)
-        return [each for each in found if each.agent in longest]
+        owners = await self._runtime.agents_called(tenant, [each.oldest.agent.agent_id for each in queues])
+        return [
+            *found,
+            *(self._queue(queue, owner.record, view, health) for queue, owner in zip(queues, owners, strict=True)),
+        ]
 
     @staticmethod
-    def _queue(run: Run, record: AgentRecord | None, view: ClusterView, health: Health) -> Wait:
-        number = max(1, record.queued_runs if record else 0)
+    def _queue(queue: AgentQueue, record: AgentRecord | None, view: ClusterView, health: Health) -> Wait:
+        run, number = queue.oldest, queue.length
         if run.waits_for:
             return Wait(run, number, _quota(run.waits_for))
         if record and record.running_run:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from urllib.parse import quote, urlencode
+from zlib import crc32
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -31,6 +32,7 @@ def _environment() -> Environment:
         "clipped": clipped,
         "count": counted,
         "definition": definition_of,
+        "digest": digest,
         "duration": duration,
         "field": field,
         "in_words": in_words,
@@ -126,6 +128,11 @@ def stamp(at: datetime) -> str:
 def segment(text: str) -> str:
     """Return a text as one part of a path."""
     return quote(text, safe="")
+
+
+def digest(text: str) -> str:
+    """Return what tells a text from others, in a few characters."""
+    return f"{crc32(text.encode('utf-8', 'surrogatepass')):x}"
 
 
 def query(**values: object) -> str:

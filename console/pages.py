@@ -25,8 +25,9 @@ from console.refusal import Refusal
 from console.text import bytes_of
 from console.visits import SentForm, Visit, form_token, new_visitor, read_form
 from owlclaw_ray.domain.principal import LOCAL, Principal
-from owlclaw_ray.errors import AccessDeniedError, NotFoundError, OwlClawError
+from owlclaw_ray.errors import AccessDeniedError, NotFoundError, OwlClawError, Problem, StoreUnavailableError
 from owlclaw_ray.wire import MAX_ID
+from serve.errors import InvalidRequestError
 from serve.parameters import PRINCIPAL, principal_id_of, principal_of
 from serve.problems import ProblemDetails, problem_of
 from serve.resource import Resource, operation
@@ -168,7 +169,7 @@ class Pages(Resource):
         see, and is drawn again only if what it shows is not what it showed before.
         """
         principal, part = principal_of(request), request.query_params.get(FRAGMENT)
-        facts: dict[str, object] = {"pending": await self._badge.text(principal), **context}
+        facts: dict[str, object] = {"pending": await unless_away(self._badge.text(principal)) or "", **context}
         audience: Audience | None = request.scope.get(_AUDIENCE)
         if part in parts and audience is not None:
             known = {"may": principal.may, "token": "", "version": new_visitor(), **facts}
@@ -234,6 +235,14 @@ def _compressed(content: bytes) -> bytes:
     return packed.getvalue()
 
 
+async def unless_away(answer: Awaitable[_T]) -> _T | None:
+    """Return the answer, or None while the store does not give it: of a page that shows what is away, the rest is still to be seen."""
+    try:
+        return await answer
+    except StoreUnavailableError:
+        return None
+
+
 async def known(value: _T) -> _T:
     """Return the value: what is known already, among what is waited for."""
     return value
@@ -254,6 +263,13 @@ def name_in(request: Request, parameter: str, what: str) -> str:
     if "\0" in name or len(name) > MAX_ID:
         raise NotFoundError(what, name.replace("\0", ""))
     return name
+
+
+def gone(parameter: str) -> InvalidRequestError:
+    """Return the error of a page whose place in a list is not in it any more: its page leads to the first one."""
+    return InvalidRequestError(
+        [Problem(f"query {parameter}", "is not in this list any more", "begin with the first page")]
+    )
 
 
 def see(path: str) -> Response:

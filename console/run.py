@@ -22,7 +22,7 @@ from console.text import bytes_of, json_text, pretty
 from console.timeline import RunTimeline, Zoom, flame, timeline
 from console.visits import read_form
 from console.whole_runs import WholeRuns
-from console.withheld import withheld_from
+from console.withheld import Withheld
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.principal import LOCAL, Principal
 from owlclaw_ray.domain.run import Run
@@ -57,6 +57,7 @@ class RunPages(Pages):
         super().__init__(surroundings, templates, badge)
         self._pulse = KeepAliveTimer(surroundings.keep_alive)
         self._whole = WholeRuns(surroundings.runtime)
+        self._withheld = Withheld(surroundings.runtime)
 
     @page("GET /console/runs/{run_id}", "runs:read", "view", "before", "did", "picture", "zoom", FRAGMENT)
     async def console_run(self, request: Request) -> Response:
@@ -78,7 +79,7 @@ class RunPages(Pages):
             family(self._runtime, self._whole, principal, run),
             self._whole.usage(run),
             known(()) if only_head else self._repeats(run),
-            withheld_from(self._runtime, principal, run) if entries and before is None and not only_head else known(()),
+            self._withheld.of(principal, run) if before is None and _is_prompted(found) else known(()),
         )
         return await self.shown(
             request,
@@ -227,6 +228,11 @@ def _milliseconds(run: Run, now: datetime) -> float | None:
 def _address(run: Run, **state: object) -> str:
     """Return where the page of the run is that shows this."""
     return f"/console/runs/{segment(run.run_id)}{query(**state)}"
+
+
+def _is_prompted(entries: Sequence[JournalEntry]) -> bool:
+    """Return whether the run's prompt is built, by its newest entries."""
+    return any(each.kind is EntryKind.PROMPT_BUILT or each.seq > _FIRST_ENTRIES for each in entries)
 
 
 def _picture_of(request: Request) -> tuple[str, Zoom]:

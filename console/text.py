@@ -37,21 +37,33 @@ def _table() -> _Table:
     named = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"} | {_DELETE: "␡"}
     coded = [
         *range(0x80, 0xA0),  # C1 controls, which terminals know as escape sequences
+        0x00AD,
+        0x034F,
         0x061C,
-        0x180E,
+        0x115F,
+        0x1160,
+        0x17B4,
+        0x17B5,
+        *range(0x180B, 0x1810),
         0x200B,
         0x200E,
         0x200F,
         *range(0x2028, 0x202F),  # separators of lines, and what turns the direction of writing
         *range(0x2060, 0x2070),
+        0x2800,  # blanks that are letters
+        0x3164,
         0xFEFF,
+        0xFFA0,
         *range(0xFFF9, 0xFFFC),
+        *range(0x1D173, 0x1D17B),
         *range(0xE0000, 0xE0080),  # tags: text that only programs see
     ]
     return named | {code: f"⟨U+{code:04X}⟩" for code in coded}
 
 
 _VISIBLE = _table()
+_SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2,}")
+"""Selectors of variants, of which a letter has one at most: more of them are text that only programs see."""
 _IN_FIELDS = {code: f"&#{code};" for code in _VISIBLE if code not in range(0x80, 0xA0)} | {0: _VISIBLE[0]}
 """References; those to C1 controls mean other characters, and there is none to NUL, which no field holds."""
 _IN_JSON = {code: json.dumps(chr(code))[1:-1] for code in _VISIBLE if code >= _DELETE}
@@ -61,7 +73,16 @@ def visible(text: str) -> str:
     """Return the text with all that is invisible, or does something, made visible. Line feeds and tabs stay."""
     if text.isascii() and text.isprintable():
         return text
-    return text.replace("\r\n", "\n").translate(_VISIBLE)
+    return _SELECTORS.sub(_coded, text.replace("\r\n", "\n").translate(_VISIBLE))
+
+
+def _coded(found: re.Match[str]) -> str:
+    return "".join(f"⟨U+{ord(each):04X}⟩" for each in found[0])
+
+
+def _escaped(text: str) -> str:
+    """Return JSON in which what is not seen is escaped."""
+    return _SELECTORS.sub(lambda found: json.dumps(found[0])[1:-1], text.translate(_IN_JSON))
 
 
 def finalised(value: object) -> object:
@@ -123,9 +144,9 @@ def pretty(value: JsonValue) -> str:
             return said
         if not isinstance(said, list | dict):
             return str(value)
-        return _laid_out(_TOKEN.findall(value)).translate(_IN_JSON)
+        return _escaped(_laid_out(_TOKEN.findall(value)))
     text = json_text(value)
-    return text if not _ON_ONE_LINE < len(text) <= _LAID_OUT else _laid_out(_TOKEN.findall(text)).translate(_IN_JSON)
+    return text if not _ON_ONE_LINE < len(text) <= _LAID_OUT else _escaped(_laid_out(_TOKEN.findall(text)))
 
 
 def json_text(value: JsonValue) -> str:
@@ -134,7 +155,7 @@ def json_text(value: JsonValue) -> str:
         text = orjson.dumps(value, default=str).decode()
     except orjson.JSONEncodeError:  # nested deeper than it writes, or a number that is larger
         text = json.dumps(value, default=str, ensure_ascii=False, separators=(",", ":"))
-    return text.translate(_IN_JSON)
+    return _escaped(text)
 
 
 def _laid_out(tokens: Sequence[str]) -> str:

@@ -75,6 +75,7 @@ from owlclaw_ray.store.ledger_pages import ledger_breaks, ledger_records
 from owlclaw_ray.store.queries import (
     AgentByRef,
     AgentPage,
+    AgentQueue,
     AgentRecord,
     AgentsByIds,
     ApprovalById,
@@ -85,6 +86,7 @@ from owlclaw_ray.store.queries import (
     LedgerChain,
     LedgerChains,
     LedgerFilter,
+    LongestQueues,
     MissingLedgerGuards,
     PendingApprovalCounts,
     PromptTexts,
@@ -315,6 +317,10 @@ class Runtime:
 
     async def runs(self, where: RunFilter) -> Sequence[Run]:
         """Return the runs that match, newest first."""
+        return await self._store.read(where)
+
+    async def longest_queues(self, where: LongestQueues) -> Sequence[AgentQueue]:
+        """Return the longest queues of a tenant's agents, the longest first."""
         return await self._store.read(where)
 
     async def search_runs(self, where: RunSearch) -> RunPage:

@@ -174,6 +174,21 @@ class ChangedRuns(Query[Sequence[RunId]], frozen=True):
     positions: Sequence[JournalPosition]
 
 
+class AgentQueue(Struct, frozen=True):
+    """The queue of an agent."""
+
+    oldest: Run
+    """Of the queued runs the one that was accepted first, without its payload."""
+    length: int
+
+
+class LongestQueues(Query[Sequence[AgentQueue]], frozen=True):
+    """The longest queues of the tenant's agents, the longest first. What is read grows with the runs that are queued."""
+
+    tenant: TenantId
+    limit: int
+
+
 class ActiveRunCounts(Query[Mapping[RunStatus, int]], frozen=True):
     """How many runs, of all tenants, are in each status that is not final."""
 

@@ -6,13 +6,14 @@ import asyncio
 import html
 import re
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import pytest
 from msgspec.structs import replace
 
 from console.fleet import models_of, providers_of
+from console.jinja import iso
 from console.surface import build
 from owlclaw_ray.access.keys import KeyRequest
 from owlclaw_ray.domain.agent import AgentRef
@@ -21,6 +22,7 @@ from owlclaw_ray.domain.node import ClusterView, LeaseView, NodeCondition
 from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.domain.queue_length import Queue
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import RunId, TenantId
 from owlclaw_ray.runtime.api import Health, Runtime
 from owlclaw_ray.store.commands import NoteQueueLengths
@@ -276,6 +278,32 @@ async def test_a_long_queue_hides_no_other_one(browser, runtime):
     assert "patient:victim" in page
 
 
+async def test_a_queue_waits_since_its_oldest_run(browser, runtime):
+    runs = [await triggered(runtime, "patient", f"order {number}") for number in range(3)]
+    times = [runtime._clock.now() - timedelta(hours=hours) for hours in (3, 2, 1)]
+    for run, at in zip(runs, times, strict=True):
+        change(runtime, run.run_id, status=RunStatus.QUEUED, created_at=at)
+
+    line = (await browser.get(FLEET)).text.partition("3 queued runs")[2].partition("</tr>")[0]
+
+    assert f'datetime="{iso(times[0])}"' in line
+
+
+async def test_the_fleet_is_shown_while_the_store_is_away(browser, runtime, monkeypatch):
+    async def away(*_arguments, **_options):
+        raise StoreUnavailableError("it restarts")
+
+    for question in ("runs", "longest_queues", "agents", "run_usage", "queue_minutes", "pending_approvals"):
+        monkeypatch.setattr(runtime, question, away)
+    runtime.healthy = Health(ready=False, parts={"store": "it restarts"})
+
+    page = await browser.get(FLEET)
+
+    assert page.status_code == 200
+    assert "store : it restarts" in words(page.text)
+    assert "alpha" in page.text
+
+
 async def test_a_node_is_drained_after_a_page_that_says_what_that_means_and_taken_back(browser, runtime):
     asked = (await browser.get(f"{FLEET}/nodes/id-of-alpha/drain")).text
     assert "5 agents leave it, 1 of them at work" in words(asked)
@@ -432,9 +460,9 @@ class Lengths:
 
 def queues_of(page):
     """By queue: now, most, least, and the columns of its picture by their titles."""
-    body = re.search(r'<table class="small queues">.*?<tbody>(.*?)</tbody>', page, re.DOTALL)[1]
+    bodies = re.findall(r'<table class="small queues">.*?<tbody>(.*?)</tbody>', page, re.DOTALL)
     found = {}
-    for row in re.findall(r"<tr>(.*?)</tr>", body, re.DOTALL):
+    for row in re.findall(r"<tr>(.*?)</tr>", "".join(bodies), re.DOTALL):
         name, *numbers = re.findall(r"<td[^>]*>([^<]*)</td>", row)
         found[name] = numbers, re.findall(r"<title>(.*?)</title>", row), re.search(r'aria-label="([^"]*)"', row)[1]
     return found

@@ -391,6 +391,21 @@ async def test_the_head_of_a_run_is_renewed_without_looking_at_its_entries(brows
     assert 'id="run-head"' in head.text
 
 
+async def test_what_is_withheld_comes_to_a_page_that_was_opened_before_the_prompt_was_built(browser, runtime):
+    run_id = await told(runtime)
+    head = f"/console/runs/{run_id}?fragment=head"
+    assert 'id="withheld" data-v="0"></div>' in (await browser.get(head)).text
+
+    journal(runtime, run_id, [(EntryKind.RUN_QUEUED, {}), built(), replied()])
+    withhold(runtime, run_id)
+    found = (await browser.get(head)).text
+
+    assert 'id="withheld" data-v="2">' in found
+    assert "nothing is left today" in found
+    runtime._ledger.clear()
+    assert "nothing is left today" in (await browser.get(head)).text
+
+
 async def test_of_a_tree_only_those_runs_are_shown_whose_agents_are_the_keys(browser, runtime):
     root = runtime._runs[await told(runtime)]
     secret = await triggered(runtime, "assistant", "a secret focus")

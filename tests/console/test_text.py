@@ -17,16 +17,23 @@ from console.text import brief, clipped, field, json_text, pretty, visible
         ("user\u202egnp.exe", "user⟨U+202E⟩gnp.exe"),
         ("\u2066x\u2069 \u200f \ufeff \u200b", "⟨U+2066⟩x⟨U+2069⟩ ⟨U+200F⟩ ⟨U+FEFF⟩ ⟨U+200B⟩"),
         ("tag\U000e0041", "tag⟨U+E0041⟩"),
+        ("soft\u00adhyphen", "soft⟨U+00AD⟩hyphen"),
+        ("blank\u3164\u2800\uffa0\u115f", "blank⟨U+3164⟩⟨U+2800⟩⟨U+FFA0⟩⟨U+115F⟩"),
+        ("smuggled\ufe00\U000e0101\ufe0f", "smuggled⟨U+FE00⟩⟨U+E0101⟩⟨U+FE0F⟩"),
         ("\x9b2J", "⟨U+009B⟩2J"),
         ("one\r\ntwo\rthree", "one\ntwo␍three"),
         ("看一下\tनमस्ते 👩\u200d🔬", "看一下\tनमस्ते 👩\u200d🔬"),
+        ("☎\ufe0f 葛\U000e0100城", "☎\ufe0f 葛\U000e0100城"),
     ],
 )
 def test_what_moves_colours_turns_or_hides_is_made_visible_and_writing_is_not(text, seen):
     assert visible(text) == seen
 
 
-@pytest.mark.parametrize("value", [{"a\u202e": ["\x1b\x00", "\U000e0041", 1.5, None]}, {"long": ["x\u2028" * 50]}])
+@pytest.mark.parametrize(
+    "value",
+    [{"a\u202e": ["\x1b\x00", "\U000e0041", 1.5, None]}, {"s": "a\ufe01\U000e0155\u3164"}, {"long": ["x\u2028" * 50]}],
+)
 def test_json_is_shown_so_that_it_can_be_written_back(value):
     shown = pretty(value)
 

@@ -91,12 +91,14 @@ from owlclaw_ray.secrets.vault import SecretVault
 from owlclaw_ray.store.commands import RunAccepted, SubmitRun
 from owlclaw_ray.store.followers import RunFollower
 from owlclaw_ray.store.queries import (
+    AgentQueue,
     AgentRecord,
     ApprovalFilter,
     JournalPosition,
     LedgerChain,
     LedgerFilter,
     LedgerPlace,
+    LongestQueues,
     RunFilter,
     RunProgress,
     ScheduleById,
@@ -606,6 +608,14 @@ class MemoryRuntime(Runtime):
             key=lambda ref: ref.agent_id,
         )
         return [await self.agent(ref) for ref in found[:limit]]
+
+    async def longest_queues(self, where: LongestQueues) -> Sequence[AgentQueue]:
+        queued: dict[AgentRef, list[Run]] = {}
+        for run in self._runs.values():
+            if run.status is RunStatus.QUEUED and run.agent.tenant == where.tenant:
+                queued.setdefault(run.agent, []).append(run)
+        found = [AgentQueue(runs[0], len(runs)) for runs in queued.values()]
+        return sorted(found, key=lambda each: (-each.length, each.oldest.seq))[: where.limit]
 
     async def definition_names(self, tenant: TenantId) -> Sequence[str]:
         return [*DEFINITIONS]

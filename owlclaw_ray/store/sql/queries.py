@@ -42,6 +42,7 @@ from owlclaw_ray.store.queries import (
     ActiveRunCounts,
     AgentByRef,
     AgentPage,
+    AgentQueue,
     AgentRecord,
     AgentsByIds,
     AgentsByKeyPrefix,
@@ -71,6 +72,7 @@ from owlclaw_ray.store.queries import (
     LedgerPlace,
     LedgerStretch,
     LedgerWriters,
+    LongestQueues,
     MissingLedgerGuards,
     NextChainPage,
     NextDueTime,
@@ -257,6 +259,19 @@ def _read_runs(connection: Connection, where: RunFilter) -> Sequence[Run]:
     if where.before_seq is not None:
         found = found.where(runs.c.seq < where.before_seq)
     return runs_of_rows(connection, where.tenant, connection.execute(found).all(), payloads=where.payloads)
+
+
+@reads(LongestQueues)
+def _read_longest_queues(connection: Connection, query: LongestQueues) -> Sequence[AgentQueue]:
+    length, oldest = func.count().label("length"), func.min(runs.c.seq).label("oldest")
+    queued = select(runs.c.agent, length, oldest).where(runs.c.tenant == query.tenant, runs.c.status == QUEUED)
+    longest = queued.group_by(runs.c.agent).order_by(length.desc(), oldest).limit(query.limit)
+    lengths = {row.oldest: row.length for row in connection.execute(longest)}
+    rows = connection.execute(
+        select(*BRIEF_RUN_COLUMNS).where(runs.c.seq.in_(lengths), runs.c.tenant == query.tenant)
+    ).all()
+    found = {run.seq: run for run in runs_of_rows(connection, query.tenant, rows, payloads=False)}
+    return [AgentQueue(found[seq], length) for seq, length in lengths.items()]
 
 
 def runs_of_rows(connection: Connection, tenant: TenantId, rows: Sequence[Any], *, payloads: bool) -> Sequence[Run]:

@@ -121,6 +121,7 @@ def reading(tenant):
         q.TenantById(tenant),
         q.AgentByRef(agent),
         q.AgentPage(tenant),
+        q.LongestQueues(tenant, 9),
         q.AgentsByIds(tenant, (agent.agent_id,)),
         q.AgentsByKeyPrefix(tenant, "trader", "A"),
         q.ScheduleById(tenant, f"sch_{name}"),
