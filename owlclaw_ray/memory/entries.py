@@ -198,7 +198,8 @@ class EntryFile(EntryDocument):
         if state is None:
             return
         self._record.keep(self._record.entries().values(), state)
-        if state.kept is not None and durable_files.version_of(self.kept) == state.kept:
+        there = durable_files.version_of(self.kept)
+        if there is not None and (there == state.kept or there.inode not in _by_inode(state)):
             self.kept.unlink()
             durable_files.sync_folder(self.path.parent)
 
@@ -215,9 +216,15 @@ class EntryFile(EntryDocument):
         return [Problem(path.name, what, fix) for path in (*late, *saved)]
 
     def is_saved_late(self) -> bool:
-        """Return whether an editor that had opened the file before it was replaced has saved it since, to what it was before."""
-        there = durable_files.version_of(self.kept)
-        return there is not None and self._record.state() is not None and there != self._kept_version()
+        """Return whether an editor that had opened the file before it was replaced has saved it since, to what it was before.
+
+        It has written to that very file. Another one of that name is what a crash left of a replacement that did not come to be.
+        """
+        there, state = durable_files.version_of(self.kept), self._record.state()
+        if there is None or state is None:
+            return False
+        known = _by_inode(state)
+        return there.inode in known and there != known[there.inode]
 
     def _kept_version(self) -> FileVersion | None:
         """Return what `kept` is to be: a crash may have come between the replacement and its record."""
@@ -271,6 +278,10 @@ class EntryFile(EntryDocument):
         self.document, self.generation = document, next(GENERATIONS)
         self._digest = blake2b(data)
         self._version = version
+
+
+def _by_inode(state: AcknowledgedState) -> dict[int, FileVersion]:
+    return {each.inode: each for each in (state.kept, state.file) if each is not None}
 
 
 class _IdsOfFile:

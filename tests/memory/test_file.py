@@ -51,6 +51,59 @@ def test_a_deleted_file_is_an_empty_memory(tmp_path):
     assert contents(file) == ["fact 2"]
 
 
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def killed_before_the_files_are_swapped(file, monkeypatch):
+    def die(_one, _other):
+        raise Killed
+
+    left = [block for block in file.load().blocks if "fact 1" not in block.text]
+    monkeypatch.setattr(durable_files, "swap", die)
+    with pytest.raises(Killed):
+        file.rewrite(left)
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("replaced_before", [True, False])
+def test_a_crash_in_the_middle_of_a_replacement_is_not_taken_for_what_somebody_saved(
+    tmp_path, monkeypatch, replaced_before
+):
+    path = tmp_path / "MEMORY.md"
+    file = EntryFile(path, "# Memory\n")
+    file.load()
+    file.append([memory(number) for number in range(4)])
+    if replaced_before:
+        file.rewrite([block for block in file.load().blocks if "fact 0" not in block.text])
+
+    killed_before_the_files_are_swapped(file, monkeypatch)
+    again = EntryFile(path, "# Memory\n")
+    again.settle()
+    assert again.kept.exists()
+    assert again.leftovers() == []
+    again.append([memory(5)])
+    assert again.leftovers() == []
+    again.rewrite([block for block in again.load().blocks if "fact 2" not in block.text])
+
+    assert [path.name for path in tmp_path.glob("MEMORY.saved*")] == []
+    assert again.leftovers() == []
+    assert [each.content for each in again.load().memories][-2:] == ["fact 3", "fact 5"]
+
+
+def test_what_a_crash_left_of_a_replacement_goes_with_what_is_removed(tmp_path, monkeypatch):
+    file = EntryFile(tmp_path / "MEMORY.md", "# Memory\n")
+    file.load()
+    file.append([memory(number) for number in range(4)])
+    killed_before_the_files_are_swapped(file, monkeypatch)
+    again = EntryFile(tmp_path / "MEMORY.md", "# Memory\n")
+    again.settle()
+
+    again.forget_removed()
+
+    assert not again.kept.exists()
+
+
 def test_a_write_that_was_cut_at_any_byte_is_repaired_by_the_next_one(tmp_path):
     file = open_file(tmp_path)
     file.append(memory(1))
