@@ -109,6 +109,10 @@ class KeeperActor(RemoteActor):
         """See SecretKeeper.rotate_secrets."""
         return await (await self._secrets()).rotate_secrets(tenant, by)
 
+    async def rotate_all_secrets(self, by: str) -> int:
+        """See SecretKeeper.rotate_all_secrets."""
+        return await (await self._secrets()).rotate_all_secrets(by)
+
     async def secret(self, tenant: TenantId, name: str) -> str:
         """See SecretVault.secret: for what runs the tenant's tools."""
         return await (await self._secrets()).secret(tenant, name)

@@ -77,6 +77,10 @@ class KeeperSecrets(SecretKeeper):
     async def rotate_secrets(self, tenant: TenantId, by: str) -> int:
         return await _answer(self._keeper.call.rotate_secrets(tenant, by))
 
+    @override
+    async def rotate_all_secrets(self, by: str) -> int:
+        return await _answer(self._keeper.call.rotate_all_secrets(by))
+
 
 def secrets_at_keeper(namespace: str) -> Callable[[TenantId, str], Awaitable[str]]:
     """Return what asks the Keeper for the value of a tenant's secret, as SecretVault.secret does."""

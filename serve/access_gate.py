@@ -7,6 +7,7 @@ people knows them by something else, and only below its own path: browsers send 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection
 from http import HTTPStatus
 
@@ -16,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from owlclaw_ray.access.authentication import Authenticator
 from owlclaw_ray.domain.issuer import Credential
 from owlclaw_ray.domain.principal import Principal, PrincipalKind
-from owlclaw_ray.errors import OwlClawError, UnauthenticatedError
+from owlclaw_ray.errors import OwlClawError, StoreUnavailableError, UnauthenticatedError
 from owlclaw_ray.ids import DEFAULT_TENANT
 from serve.origin_check import FOREIGN
 from serve.parameters import PRINCIPAL
@@ -24,6 +25,8 @@ from serve.problems import problem_of
 from serve.resource import PUBLIC
 from serve.route_check import OPERATIONS, PathOperations
 from serve.surfaces import Surface, surface_at
+
+logger = logging.getLogger(__name__)
 
 ANYBODY = Principal(DEFAULT_TENANT, PrincipalKind.SYSTEM, "public")
 """For whom public operations are done: it has no scopes."""
@@ -45,6 +48,9 @@ class AccessGate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on with its principal, or refuse it."""
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -71,7 +77,7 @@ class AccessGate:
             principal.require(operation.scope)
         except OwlClawError as error:
             path = scope["path"]
-            await problem_of(error, path).response(path)(scope, receive, send)
+            await problem_of(_for_strangers(error), path).response(path)(scope, receive, send)
             return
         scope[PRINCIPAL] = principal
         receiver = _Receiver(
@@ -86,6 +92,14 @@ class AccessGate:
         except UnauthenticatedError:
             return ANYBODY
         return await self._authenticator.recognised(key, local=FOREIGN not in scope) or ANYBODY
+
+
+def _for_strangers(error: OwlClawError) -> OwlClawError:
+    """Return the error in words for who is not known: why the store is away has names of files, machines and users."""
+    if not isinstance(error, StoreUnavailableError):
+        return error
+    logger.warning("a key cannot be checked: %s", error)
+    return StoreUnavailableError("keys cannot be checked just now")
 
 
 def _key_of(scope: Scope) -> str | None:

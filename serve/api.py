@@ -151,6 +151,7 @@ def build_api(
     for router in (*(each.router() for each in shown), *(each.router() for each in resources)):
         paths.add(router.routes)
         api.include_router(router)
+    paths.require_scopes({api.openapi_url, api.docs_url})
     for kind in (OwlClawError, HTTPException, RequestValidationError, ClientDisconnect):
         api.add_exception_handler(kind, _on_error)
     api.add_middleware(BodyLimit, limit=body_limit_bytes, seconds=body_timeout_seconds, at_once=bodies_limit_bytes)

@@ -7,7 +7,7 @@ A router ignores parameters that nobody declares, so that a mistyped filter look
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeAlias
 from urllib.parse import parse_qsl
 
@@ -62,27 +62,38 @@ class PathOperations:
 
     def __init__(self) -> None:
         self._root = _Part()
+        self._undeclared: set[tuple[str, str]] = set()
 
     def add(self, routes: Iterable[BaseRoute]) -> None:
         """Add routes, with the query parameters that their functions, or their part of the document, declare, and with their scopes.
 
-        Raises ValueError for a route that declares no scope; those of the framework itself, which show the document, are public.
+        Raises ValueError for a route that declares no scope, or is none of those that can: see `require_scopes`.
         """
         for route in routes:
-            if isinstance(route, Route):
-                part, methods = self._root, route.methods or set()
-                for name in route.path.split("/"):
-                    part = part.following.setdefault(_ANY if name.startswith("{") else name, _Part())
-                declared, scope, optional = None, PUBLIC, False
-                if isinstance(route, APIRoute):
-                    scope, optional = _scope_of(route)
-                if isinstance(route, APIRoute) and route.path not in _OF_OTHERS:
-                    names = [each.alias for each in get_flat_params(route.dependant)]
-                    documented = (route.openapi_extra or {}).get("parameters", ())
-                    names += [each["name"] for each in documented if each["in"] == "query"]
-                    declared = tuple(name for name in names if name not in route.param_convertors)
-                operation = Operation(declared, scope, optional)
-                part.operations |= dict.fromkeys(methods | {"HEAD"} if "GET" in methods else methods, operation)
+            if not isinstance(route, Route):
+                raise ValueError(f"{route} declares no scope: it is no operation")  # noqa: TRY004 - its kind is the value
+            part, methods = self._root, route.methods or set()
+            methods = methods | {"HEAD"} if "GET" in methods else methods
+            for name in route.path.split("/"):
+                part = part.following.setdefault(_ANY if name.startswith("{") else name, _Part())
+            declared, scope, optional = None, PUBLIC, False
+            if isinstance(route, APIRoute):
+                scope, optional = _scope_of(route)
+                self._undeclared -= {(route.path, method) for method in methods}
+            else:
+                self._undeclared |= {(route.path, method) for method in methods}
+            if isinstance(route, APIRoute) and route.path not in _OF_OTHERS:
+                names = [each.alias for each in get_flat_params(route.dependant)]
+                documented = (route.openapi_extra or {}).get("parameters", ())
+                names += [each["name"] for each in documented if each["in"] == "query"]
+                declared = tuple(name for name in names if name not in route.param_convertors)
+            part.operations |= dict.fromkeys(methods, Operation(declared, scope, optional))
+
+    def require_scopes(self, public: Collection[str | None]) -> None:
+        """Raise ValueError if an operation was added whose scope no route declares, but for the paths that show the API's document."""
+        left = sorted(f"{method} {path}" for path, method in self._undeclared if path not in public)
+        if left:
+            raise ValueError(f"no scope is declared of {', '.join(left)}")
 
     def of(self, path: str) -> Mapping[str, Operation]:
         """Return the operations of a path; none if it does not exist."""

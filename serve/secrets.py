@@ -80,3 +80,18 @@ class SecretRoutes(Resource):
         """Encrypt with the newest master key what another one has encrypted. Values stay what they are. If a key is missing: 409."""
         rotated = await self._runtime.secrets.rotate_secrets(tenant_of(request), actor_of(request, ""))
         return json_response({"rotated": rotated})
+
+    @operation(
+        "POST /v1/secrets:rotate-all",
+        "tenants:admin",
+        "Encrypt the secrets of all tenants with the newest master key",
+        {200: answer("All of all tenants are encrypted with it", wire.SecretRotation)},
+        409,
+    )
+    async def rotate_all_secrets(self, request: Request) -> Response:
+        """Encrypt with the newest master key what another one has encrypted, of every tenant: then the former ones are needed no more.
+
+        If a key is missing: 409, with the tenants that still need it; the secrets of all others are done.
+        """
+        rotated = await self._runtime.secrets.rotate_all_secrets(actor_of(request, ""))
+        return json_response({"rotated": rotated})

@@ -142,8 +142,8 @@ class AccessKeys:
 
     async def key(self, tenant: TenantId, key_id: KeyId) -> AccessKey:
         """Return a key; raises NotFoundError."""
-        found = await self._store.read(KeyById(key_id))
-        if found is None or found.tenant != tenant:
+        found = await self._store.read(KeyById(key_id, tenant))
+        if found is None:
             raise NotFoundError("key", key_id)
         return found
 
@@ -163,7 +163,8 @@ class AccessKeys:
     async def rotate(self, by: Principal, key_id: KeyId, grace_seconds: float, *, seen_as: str = "") -> IssuedKey:
         """Give a key a new secret; the old one stays valid for the grace, and the one before that no longer.
 
-        Raises as `create`, and AccessConflictError for one that is revoked, or of which `seen_as` is not the fingerprint, nor empty.
+        Raises as `create`, and AccessConflictError for one that is revoked or expired, or of which `seen_as` is neither empty nor the
+        fingerprint.
         """
         if not 0 <= grace_seconds <= MAX_GRACE_SECONDS:
             raise InvalidAccessError("grace_seconds", f"is {grace_seconds:g}", f"0 to {MAX_GRACE_SECONDS:g}")
@@ -171,6 +172,8 @@ class AccessKeys:
             seen = await self._changeable(by, key_id)
             if seen.revoked_at is not None:
                 raise AccessConflictError(f"key {key_id} is revoked: create another one")
+            if self._clock.now() >= seen.expires_at:
+                raise AccessConflictError(f"key {key_id} is expired, and another secret would be: create another one")
             if seen_as not in {"", seen.fingerprint}:
                 raise AccessConflictError(
                     f"key {key_id} was given another secret meanwhile: another one would end the one before it"

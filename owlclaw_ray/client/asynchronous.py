@@ -570,6 +570,10 @@ class Client:
         """Encrypt all secrets with the newest master key; return how many another one had encrypted."""
         return (await self._call(wire.SecretRotation, "POST", "/v1/secrets:rotate"))["rotated"]
 
+    async def rotate_all_secrets(self) -> int:
+        """Encrypt the secrets of all tenants with the newest master key; return how many another one had encrypted. For operators."""
+        return (await self._call(wire.SecretRotation, "POST", "/v1/secrets:rotate-all"))["rotated"]
+
     async def mcp_servers(self) -> list[wire.McpServer]:
         """Return the MCP servers of the node that answers, by name."""
         return (await self._call(wire.McpServers, "GET", "/v1/mcp"))["servers"]

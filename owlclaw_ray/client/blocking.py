@@ -126,6 +126,7 @@ class SyncClient:
     set_secret = _Blocking(Client.set_secret)
     delete_secret = _Blocking(Client.delete_secret)
     rotate_secrets = _Blocking(Client.rotate_secrets)
+    rotate_all_secrets = _Blocking(Client.rotate_all_secrets)
     mcp_servers = _Blocking(Client.mcp_servers)
     nodes = _Blocking(Client.nodes)
     drain = _Blocking(Client.drain)

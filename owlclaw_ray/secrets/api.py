@@ -44,3 +44,7 @@ class SecretKeeper(Protocol):
         Values stay what they are, and can be read all the time. Raises SecretsUnavailableError if a key that is needed is missing.
         """
         ...
+
+    async def rotate_all_secrets(self, by: str) -> int:
+        """Do that for all tenants. Raises SecretsUnavailableError if any secret is left that needs another key, all others being done."""
+        ...

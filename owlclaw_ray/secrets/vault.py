@@ -105,6 +105,19 @@ class SecretVault(SecretKeeper):
             rotated = max(rotated, len(old))
         raise SecretsUnavailableError("secrets are being set with another master key at the same time: try again")
 
+    @override
+    async def rotate_all_secrets(self, by: str) -> int:
+        tenants = sorted({each.tenant for each in await self._store.read(SecretsSince(None))})
+        rotated, problems = 0, list[str]()
+        for tenant in tenants:
+            try:
+                rotated += await self.rotate_secrets(tenant, by)
+            except SecretsUnavailableError as error:
+                problems.append(f"tenant {tenant}: {error}")
+        if problems:
+            raise SecretsUnavailableError(f"not all is encrypted with the newest master key: {'; '.join(problems)}")
+        return rotated
+
     async def learn(self) -> None:
         """Have the redactors know all values that are in the store. What cannot be decrypted is logged, and left out."""
         since = None if self._seen is None else self._seen - _CLOCKS_APART

@@ -221,9 +221,10 @@ class ClusterNodes(Query[Sequence[ClusterNode]], frozen=True):
 
 
 class KeyById(Query["AccessKey | None"], frozen=True):
-    """The access key of that id, of any tenant."""
+    """The access key of that id: of any tenant, which is for who checks keys, or of that one."""
 
     key_id: KeyId
+    tenant: TenantId | None = None
 
 
 class KeysOfTenant(Query[Sequence[AccessKey]], frozen=True):

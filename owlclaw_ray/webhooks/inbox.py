@@ -75,6 +75,7 @@ class WebhookInbox:
         self._secrets = SourceSecrets(secret, clock)
         self._sources = {each.name: each for each in sources}
         self._headers = {each.name: header_names(each) for each in sources}
+        self._signed_in = frozenset(each.signature.header.lower() for each in sources)
         self._store, self._submissions, self._clock, self._ids = store, submissions, clock, ids
         self._refused: dict[tuple[str, str], float] = {}
 
@@ -83,14 +84,17 @@ class WebhookInbox:
         return [self._sources[name] for name in sorted(self._sources) if self._sources[name].tenant == tenant]
 
     async def expect(self, source: str, headers: Mapping[str, str]) -> None:
-        """Raise what `receive` would raise, whatever the body, for a source that is not known or that has not signed: nobody needs to
-        read more of it. Raises NotFoundError, WebhookRefusedError, StoreUnavailableError.
+        """Raise for what is not signed in any way that any source has: nobody needs to read more of it. Of everything else the body is
+        read first, whether or not there is such a source: when it is refused tells nobody which ones there are.
+
+        Raises NotFoundError, WebhookRefusedError, StoreUnavailableError.
         """
+        if not self._signed_in.isdisjoint(headers):
+            return
         known = self._source(source)
         why = unsigned(known, headers)
-        if why:
-            await self._refuse(known.tenant, source, why, self._clock.now())
-            raise WebhookRefusedError(source, why)
+        await self._refuse(known.tenant, source, why, self._clock.now())
+        raise WebhookRefusedError(source, why)
 
     async def receive(self, source: str, headers: Mapping[str, str], body: bytes) -> DeliveryStored:
         """Store what came in, with the run that it triggers in the source's tenant, and wake the agent. When this returns, it cannot be
@@ -102,11 +106,7 @@ class WebhookInbox:
         """
         known, now = await self._secrets.filled(self._source(source)), self._clock.now()
         tenant = known.tenant
-        if not known.secrets:
-            raise RuntimeUnavailableError(
-                f"webhooks of {source!r} cannot be checked here: the log says what is missing"
-            )
-        why = refusal(known, headers, body, now)
+        why = refusal(known, headers, body, now) if known.secrets else "its secret is not there: the log says which one"
         if why:
             await self._refuse(tenant, source, why, now)
             raise WebhookRefusedError(source, why)

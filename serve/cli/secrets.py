@@ -65,8 +65,13 @@ def delete(name: NameArgument, *, url: UrlOption = None, folder: FolderOption = 
     console().print(f"{name} is deleted")
 
 
-def rotate(*, url: UrlOption = None, folder: FolderOption = HERE) -> None:
-    """Encrypt all secrets with the newest master key. Then the former ones are needed no more."""
+def rotate(
+    *,
+    all_tenants: Annotated[bool, typer.Option("--all-tenants", help="Those of every tenant; for operators.")] = False,
+    url: UrlOption = None,
+    folder: FolderOption = HERE,
+) -> None:
+    """Encrypt the tenant's secrets with the newest master key. The former keys are needed until those of all tenants are."""
     with connect(url, folder) as client:
-        rotated = client.rotate_secrets()
+        rotated = client.rotate_all_secrets() if all_tenants else client.rotate_secrets()
     console().print(f"{counted(rotated, 'secret')} encrypted with the newest master key")

@@ -107,6 +107,14 @@ async def test_a_revoked_key_stays_so(world):
         await world.keys.rotate(LOCAL, issued.key.key_id, 0)
 
 
+async def test_an_expired_key_gets_no_secret_that_would_be_refused_at_once(world):
+    issued = await world.keys.create(LOCAL, replace(CI, days=1))
+    await world.clock.advance(86_400)
+
+    with pytest.raises(AccessConflictError, match="is expired"):
+        await world.keys.rotate(LOCAL, issued.key.key_id, 60)
+
+
 async def test_nobody_makes_rotates_or_revokes_a_key_that_can_do_more(world):
     admin = (await world.keys.create(LOCAL, KeyRequest("admin", ("admin",)))).key
     minter = (await world.keys.create(LOCAL, KeyRequest("minter", ("keys:admin", "runs:write")))).key.principal

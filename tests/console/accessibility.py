@@ -22,9 +22,9 @@ def violations(page: Page, scheme: str) -> list[str]:
 
 
 def faults(page: Page) -> list[str]:
-    """Return what is wrong with the page, in light and dark, and where it is wider than a screen with all that it can unfold."""
-    found = [*violations(page, "light"), *violations(page, "dark")]
+    """Return what is wrong with the page with all that it can unfold, in light and dark, and where it is wider than a screen."""
     page.evaluate("document.querySelectorAll('main details').forEach((each) => { each.open = true; })")
+    found = [*violations(page, "light"), *violations(page, "dark")]
     before = page.viewport_size
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 800})

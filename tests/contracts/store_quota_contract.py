@@ -298,18 +298,20 @@ class QuotaContract:
         made, stranger = tenant(Quotas()), AgentRef.parse("clerk", OTHER)
         suspended = PutTenant(replace(made.tenant, status=TenantStatus.SUSPENDED), made.tenant)
         await one(store, made)
-        await store.apply([start(1), start(2), activation("act_1", CLERK), CreateSchedule(schedule("sch_1", CLERK), 9)])
+        waiting = start(2, busy=BusyPolicy.COALESCE)
+        await store.apply([start(1), waiting, activation("act_1", CLERK), CreateSchedule(schedule("sch_1", CLERK), 9)])
         await claimed(store, agent=CLERK)
         await one(store, suspended)
         fired = firing("sch_1", DUE, DUE + timedelta(minutes=5))
         assert fired.run is not None
 
         refused = await one(store, start(3))
+        joined = await one(store, start(4, busy=BusyPolicy.COALESCE, trigger=waiting.trigger))
         await one(store, replace(fired, run=replace(fired.run, agent=CLERK)))
         ended = await one(store, ending("run_acme_1", agent=CLERK))
         again = await store.apply([ActivateAgent(CLERK, ActivationId("act_2"), NOW, claim=True), start(1, stranger)])
 
-        assert refused == QuotaReached("suspended", 0)
+        assert refused == joined == QuotaReached("suspended", 0)
         (tick,) = await store.read(TicksOfSchedule(ScheduleId("sch_1")))
         assert (tick.outcome, tick.reason) == (TickOutcome.SKIPPED, "the tenant is suspended: nothing of it is started")
         assert isinstance(ended, RunFinished)

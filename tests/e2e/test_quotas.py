@@ -6,11 +6,13 @@ import json
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from threading import Event
 
 import httpx
 import pytest
 
+from owlclaw_ray.kernel.system_clock import SystemClock
 from serve.processes import title_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(600)]
@@ -38,6 +40,11 @@ class Caller:
             Event().wait(0.2)
 
 
+def keeper_of(installation):
+    [keeper] = [each for each in installation.family() if title_of(each).startswith("ray::KeeperActor")]
+    return keeper.pid
+
+
 def test_a_thousand_starts_at_once_admit_as_many_as_may_be_open_while_the_keeper_is_killed(installation):
     installation.define("watch", {"turns": [{"text": "done", "latency": 3_600}]})
     installation.define("@acme/greeter", {"turns": [{"text": "hello from acme"}]})
@@ -50,16 +57,20 @@ def test_a_thousand_starts_at_once_admit_as_many_as_may_be_open_while_the_keeper
     caller = Caller(url, key)
 
     with ThreadPoolExecutor(CALLERS) as pool:
-        starts = [pool.submit(caller.start, number) for number in range(ASKED)]
-        for at in (ALLOWED // 3, ASKED // 2):
-            starts[at].result()
-            [keeper] = [each for each in installation.family() if title_of(each).startswith("ray::KeeperActor")]
-            os.kill(keeper.pid, signal.SIGKILL)
-        answers = [each.result() for each in starts]
+        answers = [each.result() for each in [pool.submit(caller.start, number) for number in range(ALLOWED // 3)]]
+        keeper = keeper_of(installation)
+        starts = [pool.submit(caller.start, number) for number in range(ALLOWED // 3, ASKED)]
+        os.kill(keeper, signal.SIGKILL)
+        killed_at = SystemClock().now()
+        starts[ASKED // 2].result()
+        os.kill(keeper_of(installation), signal.SIGKILL)
+        answers += [each.result() for each in starts]
 
     started = [each.json()["run_id"] for each in answers if each.status_code == 202]
     refused = [each for each in answers if each.status_code == 429]
     assert (len({*started}), len(started), len(refused)) == (ALLOWED, ALLOWED, ASKED - ALLOWED)
+    accepted = [caller.http.get(f"/v1/runs/{run_id}").json()["created_at"] for run_id in started]
+    assert ALLOWED // 3 <= sum(datetime.fromisoformat(at) < killed_at for at in accepted) < ALLOWED
     assert {each.json()["type"] for each in refused} == {"urn:owlclaw:problem:quota-reached"}
     assert {each.headers["ratelimit-policy"] for each in refused} == {f'"open_runs";q={ALLOWED}'}
     shown = json.loads(installation.owlclaw("tenants", "show", "acme", "--json"))

@@ -8,7 +8,11 @@ import re
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from msgspec.structs import replace
+from starlette.routing import Route, WebSocketRoute
+from starlette.types import Message
 
 from owlclaw_ray.access.keys import KeyRequest
 from owlclaw_ray.domain.access_key import make_key, make_secret, read_key
@@ -76,6 +80,46 @@ def test_every_operation_declares_a_scope_but_for_probes_and_signed_webhooks():
 
     assert {operation for operation, scope in found.items() if not scope} == PUBLIC
     assert {scope for scope in found.values() if scope} <= SCOPES
+
+
+def test_an_operation_of_which_nobody_declares_a_scope_cannot_be_served():
+    async def answer(_request: object) -> None:
+        raise AssertionError
+
+    paths = PathOperations()
+    paths.add([Route("/v1/document", answer), Route("/v1/new", answer, methods=["POST"])])
+    with pytest.raises(ValueError, match=r"no scope is declared of POST /v1/new$"):
+        paths.require_scopes({"/v1/document"})
+    with pytest.raises(ValueError, match="it is no operation"):
+        paths.add([WebSocketRoute("/v1/live", answer)])
+    with pytest.raises(ValueError, match="declares no scope"):
+        paths.add([APIRoute("/v1/new", answer, methods=["POST"])])
+
+
+async def test_a_websocket_gets_no_further_than_the_gate(api: FastAPI) -> None:
+    sent = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await api({"type": "websocket", "path": "/v1/runs", "headers": [], "query_string": b""}, None, send)  # type: ignore[arg-type]
+
+    assert sent == [{"type": "websocket.close", "code": 1008}]
+
+
+async def test_a_stranger_is_not_told_why_the_store_is_away(
+    http: httpx.AsyncClient, runtime: MemoryRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = await issued(runtime, "viewer")
+
+    async def away(_query: object) -> None:
+        raise StoreUnavailableError("/srv/data/owlclaw.db was deleted")
+
+    monkeypatch.setattr(runtime.authenticator._store, "read", away)
+    runtime.authenticator.close()
+    answer = await ask(http, "GET /v1/runs", key)
+
+    assert (answer.status_code, answer.json()["detail"]) == (503, "keys cannot be checked just now")
 
 
 @pytest.mark.parametrize(("operation", "scope"), GUARDED)

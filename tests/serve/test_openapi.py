@@ -75,6 +75,7 @@ list_secrets                 GET    /v1/secrets                                 
 set_secret                   PUT    /v1/secrets/{name}                             SecretRequest     Secret
 delete_secret                DELETE /v1/secrets/{name}                             -                 Secret
 rotate_secrets               POST   /v1/secrets:rotate                             -                 SecretRotation
+rotate_all_secrets           POST   /v1/secrets:rotate-all                         -                 SecretRotation
 list_mcp_servers             GET    /v1/mcp                                        -                 McpServers
 list_nodes                   GET    /v1/nodes                                      -                 Nodes
 drain_node                   POST   /v1/nodes/{node}/drain                         -                 Nodes
@@ -118,7 +119,7 @@ def shown_example(document: dict, content: dict) -> object:
 async def test_every_operation_documents_its_responses_with_examples_that_fit(document: dict):
     operations = [op for path in document["paths"].values() for method, op in path.items() if method in METHODS]
 
-    assert len(operations) == 75
+    assert len(operations) == 76
     for operation in operations:
         assert operation["summary"]
         for response in operation["responses"].values():

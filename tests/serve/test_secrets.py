@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import logging
 
 import pytest
@@ -8,7 +9,7 @@ from owlclaw_ray.client import ClientError, SyncClient
 from owlclaw_ray.errors import NotFoundError, SecretsUnavailableError
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.ledger.redaction import Redactor, TenantRedactors
-from owlclaw_ray.secrets.keyring import Keyring
+from owlclaw_ray.secrets.keyring import Keyring, new_key, read_keys
 from owlclaw_ray.secrets.vault import SecretVault
 
 VALUE = "correct-horse-battery-staple"
@@ -67,11 +68,22 @@ async def test_secrets_of_another_tenant_are_not_there(http, runtime):
     assert (await http.post("/v1/secrets:rotate")).json() == {"rotated": 0}
 
 
+async def test_secrets_of_all_tenants_are_rotated_by_who_administers_tenants(http, runtime):
+    former = runtime.secrets._keyring
+    await runtime.secrets.set_secret(TenantId("globex"), "CRM_TOKEN", VALUE, "eve")
+    runtime.secrets._keyring = read_keys(f"{new_key()},{base64.urlsafe_b64encode(b'k' * 32).decode()}")
+    assert runtime.secrets._keyring.newest != former.newest
+
+    assert (await http.post("/v1/secrets:rotate-all")).json() == {"rotated": 1}
+    assert (await http.post("/v1/secrets:rotate-all")).json() == {"rotated": 0}
+
+
 def test_the_client_sets_lists_rotates_and_deletes(server, runtime):
     with SyncClient(server) as client:
         made = client.set_secret("CRM_TOKEN", VALUE, by="ada")
         assert client.secrets() == [made]
         assert client.rotate_secrets() == 0
+        assert client.rotate_all_secrets() == 0
         assert client.delete_secret("CRM_TOKEN") == made
         with pytest.raises(NotFoundError):
             client.delete_secret("CRM_TOKEN")

@@ -124,16 +124,16 @@ async def test_of_the_same_delivery_many_times_at_once_one_triggers(installation
     assert len(await installation.runs()) == 1
 
 
-async def test_of_a_source_whose_secret_is_not_there_nothing_is_taken_and_it_is_told_to_come_again(install):
+async def test_of_a_source_whose_secret_is_not_there_nothing_is_taken_and_only_its_tenant_learns_why(install):
     async with install(dataclasses.replace(SHOP, secrets=())) as installed:
         answer = await installed.send()
-        unsigned = await installed.send(**{"X-Signature": signature(b"", "")})
+        unknown = await installed.http.post("/v1/webhooks/nobody", headers={"X-Signature": "x"}, content=b"{}")
 
-        assert [answer.status_code, unsigned.status_code] == [503, 503]
-        assert answer.headers["Retry-After"]
-        assert answer.json()["detail"] == "webhooks of 'shop' cannot be checked here: the log says what is missing"
+        assert [answer.status_code, unknown.status_code] == [401, 401]
+        assert answer.json()["detail"].replace("shop", "nobody") == unknown.json()["detail"]
         assert await installed.runs() == []
-        assert await installed.deliveries() == []
+        (listed,) = await installed.deliveries(status="refused")
+        assert listed["reason"] == "its secret is not there: the log says which one"
 
 
 async def test_a_wrong_signature_is_refused_and_listed_without_its_body(installation):

@@ -88,7 +88,10 @@ def put_tenant(store: WorkingSet, command: PutTenant) -> TenantStored | TenantCh
 
 @reads(KeyById)
 def _read_key(connection: Connection, query: KeyById) -> AccessKey | None:
-    row = connection.execute(select(*KEYS.columns).where(access_keys.c.key_id == query.key_id)).one_or_none()
+    found = select(*KEYS.columns).where(access_keys.c.key_id == query.key_id)
+    if query.tenant is not None:
+        found = found.where(access_keys.c.tenant == query.tenant)
+    row = connection.execute(found).one_or_none()
     return None if row is None else KEYS.fact(row)
 
 

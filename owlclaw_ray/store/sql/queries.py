@@ -567,8 +567,12 @@ def _read_next_due_time(connection: Connection, _query: NextDueTime) -> datetime
 
 @reads(ScheduleById)
 def _read_schedule(connection: Connection, query: ScheduleById) -> Schedule | None:
-    found = _read_schedules_by_ids(connection, SchedulesByIds([query.schedule_id]))
-    return next((each for each in found if each.agent.tenant == query.tenant), None)
+    first, end = tenant_range(query.tenant)
+    found = select(*SCHEDULES.columns).where(
+        schedules.c.schedule_id == query.schedule_id, schedules.c.agent >= first, schedules.c.agent < end
+    )
+    row = connection.execute(found).one_or_none()
+    return None if row is None else SCHEDULES.fact(row)
 
 
 @reads(SchedulesByIds)

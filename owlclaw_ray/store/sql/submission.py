@@ -99,6 +99,8 @@ def submit_run(store: WorkingSet, command: SubmitRun) -> Submitted:
     if key is not None:
         joined = store.mergeable.get((agent.agent, key))
         if joined is not None and joined.status is RunStatus.QUEUED:
+            if command.agent.tenant in store.suspended:
+                return QuotaReached(SUSPENDED, 0)
             return _merge(store, joined, command)
     if command.busy is BusyPolicy.REJECT and (agent.running is not None or agent.queue):
         return AgentBusy(RunId((agent.running or agent.queue[0]).run_id))

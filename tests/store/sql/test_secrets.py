@@ -13,7 +13,7 @@ from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.errors import NotFoundError, SecretsUnavailableError, UserError
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.ledger.redaction import Redactor, TenantRedactors
-from owlclaw_ray.secrets.keyring import read_keys
+from owlclaw_ray.secrets.keyring import new_key, read_keys
 from owlclaw_ray.secrets.vault import SecretVault
 from owlclaw_ray.store.commands import AppendLedger, DeleteSecret, PutSecret, ReplaceCiphertext
 from owlclaw_ray.store.queries import LedgerBreaks, LedgerFilter
@@ -143,6 +143,28 @@ async def test_rotation_leaves_nothing_that_needs_the_old_key(store):
     assert await vault_on(store, NEW).secret(ACME, "CRM") == VALUE
     with pytest.raises(SecretsUnavailableError, match="which is missing"):
         await vault_on(store, NEW).secret(GLOBEX, "CRM")
+
+
+async def test_rotation_of_all_tenants_leaves_nothing_that_needs_the_old_key(store):
+    await vault_on(store, OLD).set_secret(ACME, "CRM", VALUE, "ada")
+    await vault_on(store, OLD).set_secret(GLOBEX, "CRM", "another-value", "eve")
+
+    assert await vault_on(store, f"{NEW},{OLD}").rotate_all_secrets("root") == 2
+    assert await vault_on(store, f"{NEW},{OLD}").rotate_all_secrets("root") == 0
+
+    assert await vault_on(store, NEW).secret(ACME, "CRM") == VALUE
+    assert await vault_on(store, NEW).secret(GLOBEX, "CRM") == "another-value"
+
+
+async def test_a_tenant_whose_key_is_missing_is_named_and_keeps_no_other_from_being_rotated(store):
+    lost = new_key()
+    await vault_on(store, lost).set_secret(ACME, "CRM", VALUE, "ada")
+    await vault_on(store, OLD).set_secret(GLOBEX, "CRM", "another-value", "eve")
+
+    with pytest.raises(SecretsUnavailableError, match=f"tenant {ACME}: .*missing"):
+        await vault_on(store, f"{NEW},{OLD}").rotate_all_secrets("root")
+
+    assert await vault_on(store, NEW).secret(GLOBEX, "CRM") == "another-value"
 
 
 async def test_a_secret_can_be_read_all_the_time_while_its_key_is_rotated(store):
