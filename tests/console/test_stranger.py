@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -211,7 +212,7 @@ def test_what_did_the_agent_see(visit):
 
     page = stranger.page
     expect(page.get_by_role("heading", level=1)).to_have_text("What the model saw")
-    for seen in ("look at order 17", '"customer":4711', "shop.look_up_order"):
+    for seen in ("look at order 17", '"customer":4711', re.compile("shop.+look_up_order")):
         expect(page.get_by_text(seen).first).to_be_visible()
     stranger.picture("what-the-agent-saw")
 
