@@ -22,7 +22,7 @@ from console.text import bytes_of, json_text, pretty
 from console.timeline import RunTimeline, Zoom, flame, timeline
 from console.visits import read_form
 from console.whole_runs import WholeRuns
-from console.withheld import Withheld
+from console.withheld import WithheldOfRuns
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.principal import LOCAL, Principal
 from owlclaw_ray.domain.run import Run
@@ -57,7 +57,7 @@ class RunPages(Pages):
         super().__init__(surroundings, templates, badge)
         self._pulse = KeepAliveTimer(surroundings.keep_alive)
         self._whole = WholeRuns(surroundings.runtime)
-        self._withheld = Withheld(surroundings.runtime)
+        self._withheld = WithheldOfRuns(surroundings.runtime)
 
     @page("GET /console/runs/{run_id}", "runs:read", "view", "before", "did", "picture", "zoom", FRAGMENT)
     async def console_run(self, request: Request) -> Response:

@@ -28,7 +28,7 @@ class WithheldNames(Struct, frozen=True):
     reason: str
 
 
-class Withheld:
+class WithheldOfRuns:
     """What runs were not given, kept in memory: it is written once, with how the prompt of a run was built."""
 
     def __init__(self, runtime: Runtime) -> None:
