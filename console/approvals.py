@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from console.jinja import query
-from console.pages import FRAGMENT, NOT_OF_THE_FORM, PREFIX, Pages, back, gone, own_path, page
+from console.pages import FRAGMENT, NOT_OF_THE_FORM, PREFIX, Pages, back, own_path, page
 from console.text import pretty
 from console.visits import SentForm, read_form
 from owlclaw_ray import wire
@@ -104,10 +104,7 @@ class ApprovalPages(Pages):
         ref = only_agent_of(request, agent or None)
         expiring, place = status == _PENDING, None
         if after:
-            try:
-                last = (await self._named(request, after)).request
-            except NotFoundError:
-                raise gone("after") from None
+            last = (await self._named(request, after)).request
             place = Place(last.expires_at if expiring else last.requested_at, last.approval_id)
         where = ApprovalFilter(tenant_of(request), ref, None, wanted, PAGE + 1, expiring, place)
         return await self._runtime.approvals(where)

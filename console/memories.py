@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from console.jinja import query, segment
-from console.pages import PREFIX, Pages, back, gone, page, see
+from console.pages import PREFIX, Pages, back, page, see
 from console.visits import SentForm, read_form
 from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
@@ -196,5 +196,5 @@ def _place_of(memories: Sequence[Memory], after: str) -> int:
         return 0
     found = next((at for at, each in enumerate(memories, start=1) if each.memory_id == after), 0)
     if not found:
-        raise gone("after")
+        raise NotFoundError("memory", after)
     return found

@@ -25,9 +25,8 @@ from console.refusal import Refusal
 from console.text import bytes_of
 from console.visits import SentForm, Visit, form_token, new_visitor, read_form
 from owlclaw_ray.domain.principal import LOCAL, Principal
-from owlclaw_ray.errors import AccessDeniedError, NotFoundError, OwlClawError, Problem, StoreUnavailableError
+from owlclaw_ray.errors import AccessDeniedError, NotFoundError, OwlClawError, StoreUnavailableError
 from owlclaw_ray.wire import MAX_ID
-from serve.errors import InvalidRequestError
 from serve.parameters import PRINCIPAL, principal_id_of, principal_of
 from serve.problems import ProblemDetails, problem_of
 from serve.resource import Resource, operation
@@ -263,13 +262,6 @@ def name_in(request: Request, parameter: str, what: str) -> str:
     if "\0" in name or len(name) > MAX_ID:
         raise NotFoundError(what, name.replace("\0", ""))
     return name
-
-
-def gone(parameter: str) -> InvalidRequestError:
-    """Return the error of a page whose place in a list is not in it any more: its page leads to the first one."""
-    return InvalidRequestError(
-        [Problem(f"query {parameter}", "is not in this list any more", "begin with the first page")]
-    )
 
 
 def see(path: str) -> Response:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from console.filters import chosen
 from console.jinja import query
-from console.pages import FRAGMENT, Pages, gone, page, see
+from console.pages import FRAGMENT, Pages, page, see
 from console.schedule_month import (
     bounds_of,
     coming_of_day,
@@ -66,7 +66,7 @@ class SchedulePages(Pages):
         narrowed = bool(principal_of(request).patterns) and not agent
         found: Sequence[Schedule] = ()
         if not narrowed:
-            begin = await self._place(request, after) if after else None
+            begin = (await self._schedule(request, after)).schedule_id if after else None
             where = ScheduleFilter(
                 tenant_of(request),
                 only_agent_of(request, agent or None),
@@ -277,12 +277,6 @@ class SchedulePages(Pages):
         )
         did = f"backfill-{len(done.queued)}-{done.known}-{done.refused}"
         return see(f"/schedules/{schedule.schedule_id}{query(did=did)}")
-
-    async def _place(self, request: Request, after: str) -> ScheduleId:
-        try:
-            return (await self._schedule(request, after)).schedule_id
-        except NotFoundError:
-            raise gone("after") from None
 
     async def _schedule(self, request: Request, schedule_id: str = "") -> Schedule:
         """Return a schedule of the tenant, by default that of the path; raises NotFoundError, AccessDeniedError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from urllib.parse import parse_qsl, quote, urlencode
 
 import orjson
@@ -36,6 +37,7 @@ from console.webhooks import WebhookPages
 from owlclaw_ray.domain.issuer import Credential
 from owlclaw_ray.domain.json import JsonObject
 from serve.problems import PROBLEM_JSON
+from serve.route_check import OPERATIONS
 from serve.surfaces import Surroundings, is_below
 
 _HEADERS = {
@@ -167,9 +169,17 @@ class _Frame:
         return response
 
 
+_PLACES = {"query after", "query before"}
+
+
 def _address_without(scope: Scope, problem: JsonObject) -> str:
-    """Return the address that was asked for, without the query parameters in which the problem is; empty if it is elsewhere."""
+    """Return the address that was asked for, without the query parameters in which the problem is; empty if it is elsewhere.
+
+    What is not there may be the place in a list at which a page begins: the first page is.
+    """
     wrong = {each["where"] for each in convert(problem.get("problems", []), list[dict[str, str]])}
+    if problem.get("status") == HTTPStatus.NOT_FOUND and scope.get(OPERATIONS):
+        wrong |= _PLACES
     asked = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
     right = [(name, value) for name, value in asked if f"query {name}" not in wrong]
     if scope["method"] not in {"GET", "HEAD"} or len(right) == len(asked):

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
-from typing import ClassVar, TypeVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from console.filters import choice_of
 from console.jinja import query, segment
-from console.pages import PREFIX, Pages, back, gone, name_in, page, see
+from console.pages import PREFIX, Pages, back, name_in, page, see
 from console.text import pretty
 from console.visits import read_form
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.callback import Callback, CallbackStatus
 from owlclaw_ray.domain.webhook import Delivery, DeliveryStatus
-from owlclaw_ray.errors import NotFoundError
 from owlclaw_ray.ids import CallbackId, DeliveryId, RunId
 from owlclaw_ray.store.queries import CallbackFilter, DeliveryFilter
 from serve.parameters import check_owner, only_agent_of, principal_of, submitters_of, tenant_of
 
 PAGE = 100
-
-_T = TypeVar("_T")
 
 
 class WebhookPages(Pages):
@@ -41,7 +38,7 @@ class WebhookPages(Pages):
         where = DeliveryFilter(tenant_of(request), source or None, status, PAGE + 1)
         found: Sequence[Delivery] = ()
         if not narrowed:
-            found = await _from(before, self._runtime.inbox.deliveries(where, DeliveryId(before) if before else None))
+            found = await self._runtime.inbox.deliveries(where, DeliveryId(before) if before else None)
         return await self.shown(
             request,
             "deliveries.html",
@@ -97,7 +94,7 @@ class WebhookPages(Pages):
         if not narrowed:
             ref = only_agent_of(request, agent or None)
             where = CallbackFilter(tenant_of(request), ref, RunId(run) if run else None, status, PAGE + 1)
-            found = await _from(before, self._runtime.outbox.callbacks(where, CallbackId(before) if before else None))
+            found = await self._runtime.outbox.callbacks(where, CallbackId(before) if before else None)
         here = query(status=status.value if status else "", agent=agent, run=run, before=before)
         return await self.shown(
             request,
@@ -137,16 +134,6 @@ class WebhookPages(Pages):
 
         await check_owner(request, owner)
         return delivery
-
-
-async def _from(before: str, found: Awaitable[Sequence[_T]]) -> Sequence[_T]:
-    """Return what is found behind a place, which may be gone."""
-    try:
-        return await found
-    except NotFoundError:
-        if not before:
-            raise
-        raise gone("before") from None
 
 
 def _text(request: Request, name: str) -> str:

@@ -121,7 +121,6 @@ def reading(tenant):
         q.TenantById(tenant),
         q.AgentByRef(agent),
         q.AgentPage(tenant),
-        q.LongestQueues(tenant, 9),
         q.AgentsByIds(tenant, (agent.agent_id,)),
         q.AgentsByKeyPrefix(tenant, "trader", "A"),
         q.ScheduleById(tenant, f"sch_{name}"),
@@ -170,6 +169,11 @@ def expiring(tenant):
 def aged(tenant):
     """Queries about one tenant that find something when runs of it ended long ago."""
     return [old_runs.ParentsOfOpenRuns(tenant), old_runs.OldRuns(tenant, LATER)]
+
+
+def queued(tenant):
+    """The query about one tenant that finds runs which are queued."""
+    return [q.LongestQueues(tenant, 9)]
 
 
 def left_behind(tenant):
@@ -389,6 +393,15 @@ async def test_what_runs_leave_behind_is_looked_for_in_one_tenant(store):
     assert [(each.schedule_id, each.agent.tenant) for each in (*page.ticks, *page.found)] == [("sch_mine", MINE)] * 2
 
 
+async def test_queues_are_told_of_one_tenant(store):
+    for tenant in (MINE, THEIRS):
+        await store.apply([submission(f"queued_{name_of(tenant)}", AgentRef.parse("trader:queued", tenant))])
+    for mine in queued(MINE):
+        assert tenant_of(mine) == MINE
+        assert {each.oldest.agent.tenant for each in await store.read(mine)} == {MINE}
+        assert await store._database.read(answers.answer, mine, tenant=THEIRS) == []
+
+
 async def unguarded(store, query):
     try:
         return await store._database.read(answers.answer, query)
@@ -412,7 +425,9 @@ def test_every_query_is_about_one_tenant_or_known_to_be_about_all():
             yield each
             yield from below(each)
 
-    about_one = {type(query) for query in (*reading(MINE), *expiring(MINE), *aged(MINE), *left_behind(MINE))}
+    about_one = {
+        type(query) for query in (*reading(MINE), *expiring(MINE), *aged(MINE), *queued(MINE), *left_behind(MINE))
+    }
     assert about_one.isdisjoint(OVER_ALL)
     assert {each for each in below(q.Query) if each.__module__.startswith("owlclaw_ray.")} == about_one | OVER_ALL
 
