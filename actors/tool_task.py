@@ -310,8 +310,8 @@ class TaskToolRunner:
         lost_before = False
         marked = self._attempts.for_all or invocation.effect is Effect.ONCE or invocation.tool_class is ToolClass.QUICK
         for _ in range(MAX_STARTS):
-            owned = replace(invocation, owned=await confirm())
-            answer = await (self._attempt(owned) if marked else self._unmarked(owned))
+            confirmed = replace(invocation, owned=await confirm())
+            answer = await (self._attempt(confirmed) if marked else self._unmarked(confirmed))
             if isinstance(answer, ToolOutcome):
                 return answer
             marked = True

@@ -98,7 +98,7 @@ def _for_strangers(error: OwlClawError) -> OwlClawError:
     """Return the error in words for who is not known: why the store is away has names of files, machines and users."""
     if not isinstance(error, StoreUnavailableError):
         return error
-    logger.warning("a key cannot be checked: %s", error)
+    logger.info("a key cannot be checked: %s", error)
     return StoreUnavailableError("keys cannot be checked just now")
 
 
