@@ -1,9 +1,11 @@
 """Actors looked up by name, without Ray."""
 
 import pytest
+from ray.exceptions import RaySystemError
 
 from actors import remote
-from actors.remote import KnownActors, named
+from actors.remote import KEEPER, KnownActors, NamedActor, named
+from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.testing.clock import ManualClock
 
 
@@ -52,3 +54,13 @@ def test_names_are_told_by_namespace_after_one_question(monkeypatch):
     monkeypatch.setattr("ray.util.list_named_actors", lambda all_namespaces: next(answers) if all_namespaces else [])
 
     assert named("serve", "ours", "others") == ({"proxy"}, {"keeper@1"}, set())
+
+
+def test_a_part_that_ray_cannot_look_up_is_away_and_no_error_of_rays_gets_through(monkeypatch):
+    def lost(_name, namespace):
+        raise RaySystemError("the control store is gone")
+
+    monkeypatch.setattr("ray.get_actor", lost)
+
+    with pytest.raises(RuntimeUnavailableError, match="looking for keeper"):
+        NamedActor(KEEPER, "owlclaw", "node-a").call_now(lambda keeper: keeper.ready())

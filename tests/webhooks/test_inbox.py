@@ -136,6 +136,22 @@ async def test_of_a_source_whose_secret_is_not_there_nothing_is_taken_and_only_i
         assert listed["reason"] == "its secret is not there: the log says which one"
 
 
+@pytest.mark.parametrize("source", ["shop", "nobody"])
+@pytest.mark.parametrize(("headers", "is_read"), [({"X-Signature": "x"}, True), ({}, False)])
+async def test_whether_the_body_is_read_before_a_refusal_does_not_depend_on_whether_there_is_such_a_source(
+    installation, source, headers, is_read
+):
+    read = []
+
+    async def body():
+        read.append(source)
+        yield b"{}"
+
+    answer = await installation.http.post(f"/v1/webhooks/{source}", headers=headers, content=body())
+
+    assert (answer.status_code, bool(read)) == (401, is_read)
+
+
 async def test_a_wrong_signature_is_refused_and_listed_without_its_body(installation):
     answer = await installation.send(**{"X-Signature": signature(b"other")})
 
