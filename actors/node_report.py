@@ -44,8 +44,9 @@ _LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv", "site-packages"})
 class NodeInspector:
     """Looks at the node that it is on. What does not answer in time is left out, and holds nothing else up."""
 
-    def __init__(self, plan: RuntimePlan) -> None:
-        self._plan = plan
+    def __init__(self, plan: RuntimePlan, waiting_calls: Callable[[], dict[str, int]]) -> None:
+        """`waiting_calls` returns NodeLoad.waiting_calls."""
+        self._plan, self._waiting_calls = plan, waiting_calls
         self._keeper: NamedActor[KeeperActor] = NamedActor(KEEPER, plan.namespace)
 
     async def load(self, hosts: Sequence[AgentHandle]) -> NodeLoad:
@@ -62,6 +63,7 @@ class NodeInspector:
             memory_used=round(used_memory(), 4),
             store_seconds=seconds,
             store_problem=problem,
+            waiting_calls=self._waiting_calls(),
         )
 
     async def agents(self, hosts: Sequence[AgentHandle]) -> int:

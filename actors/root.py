@@ -111,7 +111,7 @@ class RootActor(RemoteActor):
         self._ahead = [self._host() for _ in range(_AHEAD)] if restarted() else []
         self._liveness = LivenessMonitor(SystemClock())
         self._serve = KnownActors(_SERVE, SystemClock())
-        self._inspector = NodeInspector(plan)
+        self._inspector = NodeInspector(plan, self._desk.waiting_calls)
         self._fence = NodeFence(NamedActor(KEEPER, plan.namespace).call.unrenewed, self._clock, end=self.end_hosts)
         self._parts: dict[str, ActorHandle[Any]] = {KEEPER: self._part(KEEPER, KeeperActor)}
         self._shared = SharedParts(self._shared_parts(), plan.namespace, self._fence.row, self._clock)
@@ -202,6 +202,10 @@ class RootActor(RemoteActor):
     async def load(self) -> NodeLoad:
         """See NodeInspector.load."""
         return await self._inspector.load([*self._hosts.values()])
+
+    async def waiting_calls(self) -> dict[str, int]:
+        """See SlotDesk.waiting_calls."""
+        return self._desk.waiting_calls()
 
     async def agents(self) -> int:
         """See NodeInspector.agents."""

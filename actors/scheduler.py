@@ -108,7 +108,7 @@ class SchedulerActor(RemoteActor):
         artifacts = ArtifactExpiry(artifact_home(plan.worker, clock), store, _kept(plan.artifact_days), clock)
         webhooks = WebhookExpiry(store, _kept(plan.webhook_days), clock)
         runs = RunExpiry(store, _kept(plan.run_days), clock)
-        queues = QueueRecorder(store, WaitingCalls(plan.namespace).count, clock)
+        queues = QueueRecorder(store, WaitingCalls(plan.namespace).lengths, clock)
         self._working: list[AlarmClock | Periodic | WorkerSupervisor | CallbackDelivery | ScheduleUpdates | DueWork] = [
             *alarm_clock,
             news,

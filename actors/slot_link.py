@@ -240,6 +240,10 @@ class SlotDesk:
         """Return how many calls of that class wait for a slot."""
         return self._lender.waiting(SLOT_POOLS[kind])
 
+    def waiting_calls(self) -> dict[str, int]:
+        """Return how many calls wait for slots, by the slots' name."""
+        return {str(SLOT_POOLS[kind]): self.waiting(kind) for kind in ToolClass}
+
     def host(self) -> LineEnd:
         """Return the end of a new connection with a host."""
         return _ToHost(self._lender, self._clock)

@@ -30,6 +30,7 @@ _GAUGES = {
     Queue.WAITING_MODEL_CALLS: _Gauge(
         "Model calls that wait for a provider", "owlclaw_provider_calls", "state", "waiting"
     ),
+    Queue.WAITING_TOOL_CALLS: _Gauge("Tool calls that wait for a slot", "owlclaw_node_waiting_calls"),
     Queue.PENDING_CALLBACKS: _Gauge("Callbacks to be sent", "owlclaw_callbacks_pending"),
 }
 

@@ -55,6 +55,8 @@ class NodeLoad(Struct, frozen=True):
     store_seconds: float | None
     """How long a small read of the store takes through the node's Keeper, the median of some; None if one failed."""
     store_problem: str
+    waiting_calls: dict[str, int]
+    """Calls of tools and memories that wait for one of the node's slots, by the slots' name."""
 
 
 class NodeVariable(Struct, frozen=True):

@@ -19,6 +19,8 @@ class Queue(StrEnum):
     """Runs that wait in the middle: for a person, or for other runs."""
     WAITING_MODEL_CALLS = "waiting_model_calls"
     """Calls that wait for a slot of their provider."""
+    WAITING_TOOL_CALLS = "waiting_tool_calls"
+    """Calls of tools and memories that wait for a slot of their node."""
     PENDING_CALLBACKS = "pending_callbacks"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from owlclaw_ray.domain.queue_length import Queue
@@ -25,8 +25,10 @@ class _Store(CommandStore, QueryStore, Protocol):
 class QueueRecorder:
     """Notes how long the queues of the whole cluster are."""
 
-    def __init__(self, store: _Store, waiting_calls: Callable[[], Awaitable[int | None]], clock: Clock) -> None:
-        """`waiting_calls` returns how many model calls wait for a slot of their provider, None if nobody says it."""
+    def __init__(
+        self, store: _Store, waiting_calls: Callable[[], Awaitable[Mapping[Queue, int]]], clock: Clock
+    ) -> None:
+        """`waiting_calls` returns how many calls wait for slots, without what nobody says."""
         self._store, self._waiting_calls, self._clock = store, waiting_calls, clock
 
     async def tick(self) -> None:
@@ -38,7 +40,7 @@ class QueueRecorder:
             Queue.QUEUED_RUNS: runs[RunStatus.QUEUED],
             Queue.WAITING_RUNS: runs[RunStatus.WAITING],
             Queue.PENDING_CALLBACKS: callbacks,
-            **({} if calls is None else {Queue.WAITING_MODEL_CALLS: calls}),
+            **calls,
         }
         (outcome,) = await self._store.apply([NoteQueueLengths(self._clock.now(), lengths)])
         if not isinstance(outcome, QueueLengthsNoted):

@@ -122,6 +122,7 @@ class _NodeTable:
             ("RUNNING", of("owlclaw_node_running", "{:,.0f}".format)),
             ("AGENTS", of("owlclaw_node_agents", "{:,.0f}".format)),
             ("TOOLS", tools),
+            ("WAITING", of("owlclaw_node_waiting_calls", "{:,.0f}".format)),
             ("MEMORY", of("owlclaw_node_memory_ratio", "{:.0%}".format)),
             ("STORE", of("owlclaw_node_store_seconds", _seconds)),
             ("MODELS", lambda node: f"{calls.get((node, 'running'), 0.0):,.0f}"),

@@ -36,7 +36,15 @@ NODES = (
     ray_node("node-b-2", "beta"),
     ray_node("node-c-1", "gamma", alive=False),
 )
-LOAD = NodeLoad(hosts=2, agents=9, running=4, memory_used=0.5, store_seconds=0.002, store_problem="")
+LOAD = NodeLoad(
+    hosts=2,
+    agents=9,
+    running=4,
+    memory_used=0.5,
+    store_seconds=0.002,
+    store_problem="",
+    waiting_calls={"tool_slots": 12},
+)
 
 
 class Cluster(SteeredActors):
@@ -146,6 +154,7 @@ async def test_each_node_tells_its_load_and_one_whose_root_is_dead_only_its_slot
         'owlclaw_node_running{node="%s"} 4.0',
         'owlclaw_node_memory_ratio{node="%s"} 0.5',
         'owlclaw_node_store_seconds{node="%s"} 0.002',
+        'owlclaw_node_waiting_calls{node="%s",slots="tool_slots"} 12.0',
     }
     slots = {
         f'owlclaw_node_slots{{node="{node}",slots="tool_slots",state="{state}"}} {number}'

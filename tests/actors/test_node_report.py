@@ -78,7 +78,7 @@ def inspector(monkeypatch):
     monkeypatch.setattr(node_report, "calls", lambda host: host)
     monkeypatch.setattr(node_report, "registered", registered)
     monkeypatch.setattr(node_report, "_ANSWER_SECONDS", 0.01)
-    return NodeInspector(plan_in())
+    return NodeInspector(plan_in(), dict)
 
 
 async def test_the_agents_of_a_node_are_those_that_its_hosts_name(inspector):

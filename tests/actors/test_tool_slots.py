@@ -18,6 +18,8 @@ from owlclaw_ray.domain.tool import ToolClass
 from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.errors import ConfigurationError
 from owlclaw_ray.ids import TenantId
+from owlclaw_ray.telemetry.metrics.exposition import read
+from serve.numbers import Numbers
 from tests.actors.conftest import calls
 from tests.actors.test_runs_on_ray import DONE, finish, wait_for
 from tests.conftest import SLOTS
@@ -44,10 +46,16 @@ def test_an_agent_with_many_slow_calls_leaves_slots_to_others(trial, isolation):
 
     run = trial.client.submit(modest, wait=60)
     begun = len(trial.effects(greedy))
+    [node] = trial.client.nodes()["nodes"]
+    numbers = Numbers(read(trial.client.metrics()))
     trial.open_gate(gate)
 
     assert run["status"] == "completed"
     assert begun == SLOTS.alone // 2
+    assert node["report"]["load"]["waiting_calls"] == dict.fromkeys(slot_resources(SLOTS), 0) | {
+        "tool_slots": 6 - begun
+    }
+    assert numbers.by("owlclaw_node_waiting_calls", ("slots",))["tool_slots",] == 6 - begun
     assert finish(trial, greedy)["status"] == "completed"
     assert len(trial.effects(greedy)) == 6
 

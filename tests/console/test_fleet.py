@@ -64,8 +64,9 @@ async def test_nodes_are_shown_with_what_they_hold_and_what_is_wrong_with_them(b
     page = words((await browser.get(FLEET)).text)
 
     for text in (
-        "alpha head active", "5, 1 at work", "root, keeper, gateway", "40 % of 32 GB", "1 of 4 taken", "90 of 120 GB free", "Ray 2.60.0",
-        "93 % of 32 GB", "it is locked", "beta lost", "missed heartbeats", "held by this cluster, generation 3", "west omega 0.0.9",
+        "alpha head active", "5, 1 at work", "root, keeper, gateway", "40 % of 32 GB", "1 of 4 taken, 12 waiting", "90 of 120 GB free",
+        "Ray 2.60.0", "93 % of 32 GB", "it is locked", "beta lost", "missed heartbeats",
+        "held by this cluster, generation 3", "west omega 0.0.9",
     ):  # fmt: skip
         assert text in page, text
 
@@ -451,10 +452,11 @@ class Lengths:
         runtime.metrics = self.families
 
     async def families(self):
-        calls = "owlclaw_provider_calls"
+        calls, slots = "owlclaw_provider_calls", "owlclaw_node_waiting_calls"
         return [
             family("owlclaw_runs", ("owlclaw_runs", {"status": "queued"}, self.queued)),
             family(calls, *((calls, {"provider": "x", "state": each}, number) for each, number in self.calls.items())),
+            family(slots, *((slots, {"node": each, "slots": "tool_slots"}, 6.0) for each in ("a", "b"))),
         ]
 
 
@@ -486,6 +488,7 @@ async def test_a_queue_shows_how_long_it_was_in_minutes_in_which_nobody_looked(f
     assert columns == ["12:00 UTC: 3 to 40", "12:03 UTC: 0", "12:04 UTC: 1,200"]
     assert words_of_it == "Runs queued: 1,200 now, at most 1,200 and at least 0 in the minutes that are known"
     assert queues_of(page)["Model calls that wait for a provider"][0] == ["2", "2", "2"]
+    assert queues_of(page)["Tool calls that wait for a slot"][0] == ["12", "12", "12"]
     assert "Callbacks to be sent" not in queues_of(page)
 
 

@@ -319,7 +319,7 @@ _DATABASE = InlineDatabase()
 
 def node_view(name: str = "alpha", **changes: object) -> NodeView:
     """A node that has everything, with these things changed: of the view, or else of its report or load."""
-    load = NodeLoad(2, 5, 1, 0.4, 0.001, "")
+    load = NodeLoad(2, 5, 1, 0.4, 0.001, "", {"tool_slots": 12, "quick_slots": 0})
     report = NodeReport(
         versions=Versions("3.11.9", "2.60.0", "1.0.0", "Linux x86_64"),
         memory=32 * 10**9,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 
 import pytest
@@ -19,7 +21,7 @@ AT = datetime(2026, 11, 28, 12, tzinfo=UTC)
 
 
 async def no_calls():
-    return None
+    return {}
 
 
 @pytest.fixture
@@ -37,7 +39,7 @@ async def test_each_queue_is_noted_with_its_length(store):
     await store.apply([submission("run_1"), submission("run_2")])
 
     async def calls():
-        return 5
+        return {Queue.WAITING_MODEL_CALLS: 5, Queue.WAITING_TOOL_CALLS: 6}
 
     await QueueRecorder(store, calls, ManualClock(AT)).tick()
 
@@ -45,6 +47,7 @@ async def test_each_queue_is_noted_with_its_length(store):
         Queue.QUEUED_RUNS: LengthRange(2, 2),
         Queue.WAITING_RUNS: LengthRange(0, 0),
         Queue.WAITING_MODEL_CALLS: LengthRange(5, 5),
+        Queue.WAITING_TOOL_CALLS: LengthRange(6, 6),
         Queue.PENDING_CALLBACKS: LengthRange(0, 0),
     }
 
@@ -63,3 +66,12 @@ async def test_lengths_that_could_not_be_noted_are_an_error(store, monkeypatch):
 
     with pytest.raises(StoreUnavailableError, match="disk full"):
         await QueueRecorder(store, no_calls, ManualClock(AT)).tick()
+
+
+async def test_a_queue_that_only_a_newer_server_knows_is_left_out(store, tmp_path):
+    await QueueRecorder(store, no_calls, ManualClock(AT)).tick()
+    known = await noted(store)
+    with closing(sqlite3.connect(tmp_path / "store.db")) as database, database:
+        database.execute("UPDATE queue_minutes SET queue = 'dreams' WHERE queue = 'queued_runs'")
+
+    assert known.keys() - (await noted(store)).keys() == {Queue.QUEUED_RUNS}

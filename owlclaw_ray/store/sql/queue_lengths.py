@@ -33,7 +33,8 @@ def note_queue_lengths(store: WorkingSet, command: NoteQueueLengths) -> QueueLen
 @reads(QueueMinutes)
 def _read_queue_minutes(connection: Connection, query: QueueMinutes) -> Sequence[QueueMinute]:
     columns = queue_minutes.c
-    found = select(queue_minutes).where(columns.begins_at >= to_micros(query.since))
+    known = columns.queue.in_([queue.value for queue in Queue])  # a newer server notes more of them
+    found = select(queue_minutes).where(columns.begins_at >= to_micros(query.since), known)
     return [
         QueueMinute(Queue(row.queue), from_micros(row.begins_at), LengthRange(row.least, row.most))
         for row in connection.execute(found.order_by(columns.begins_at, columns.queue))

@@ -53,6 +53,15 @@ def node_load(load: NodeLoad) -> tuple[MetricFamily, ...]:
         _gauge("owlclaw_node_actors", "Agent actors of the node", load.hosts),
         _gauge("owlclaw_node_agents", "Agents of the node that are activated", load.agents),
         _gauge("owlclaw_node_running", "Agents of the node that are at work", load.running),
+        MetricFamily(
+            "owlclaw_node_waiting_calls",
+            "gauge",
+            "Calls of tools and memories that wait for a slot of the node",
+            tuple(
+                Sample("owlclaw_node_waiting_calls", (("slots", slots),), float(number))
+                for slots, number in load.waiting_calls.items()
+            ),
+        ),
         _gauge("owlclaw_node_memory_ratio", "The used share of the node's memory", load.memory_used),
         *(
             ()

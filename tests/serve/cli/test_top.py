@@ -169,7 +169,7 @@ def by_node(*, held=None):
         told = [gauges.node_up(answers), gauges.tool_slots([Slots("tool_slots", 8.0, 8.0 - at)])]
         if answers:
             told += [
-                *gauges.node_load(NodeLoad(2, 40 + at, 7, 0.25, 0.0015, "")),
+                *gauges.node_load(NodeLoad(2, 40 + at, 7, 0.25, 0.0015, "", {"tool_slots": 1_000, "quick_slots": 200})),
                 *gauges.slots([SlotCounts("x", 9, 3, 1)]),
             ]
         families += labelled(told, "node", node)
@@ -186,10 +186,10 @@ def narrow(families, width):
 def test_each_node_has_a_line_with_what_it_does():
     head, alpha, beta, gamma = narrow(by_node(), 120)
 
-    assert head == ["NODE", "STATE", "RUNNING", "AGENTS", "TOOLS", "MEMORY", "STORE", "MODELS", "ACTORS"]
-    assert alpha == ["alpha", "up", "7", "40", "0/8", "25%", "1.5", "ms", "3", "2"]
-    assert beta == ["beta", "up", "7", "41", "1/8", "25%", "1.5", "ms", "3", "2"]
-    assert gamma == ["gamma", "silent", "-", "-", "2/8", "-", "-", "0", "-"]
+    assert head == ["NODE", "STATE", "RUNNING", "AGENTS", "TOOLS", "WAITING", "MEMORY", "STORE", "MODELS", "ACTORS"]
+    assert alpha == ["alpha", "up", "7", "40", "0/8", "1,200", "25%", "1.5", "ms", "3", "2"]
+    assert beta == ["beta", "up", "7", "41", "1/8", "1,200", "25%", "1.5", "ms", "3", "2"]
+    assert gamma == ["gamma", "silent", "-", "-", "2/8", "-", "-", "-", "0", "-"]
 
 
 def test_on_a_narrow_terminal_columns_are_left_out_and_none_is_cut():

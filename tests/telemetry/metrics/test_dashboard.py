@@ -65,7 +65,7 @@ def families():
         *labelled(
             [
                 gauges.node_up(up=True),
-                *gauges.node_load(NodeLoad(1, 1, 1, 0.5, 0.001, "")),
+                *gauges.node_load(NodeLoad(1, 1, 1, 0.5, 0.001, "", {"tool_slots": 1})),
                 gauges.tool_slots([Slots("tool_slots", 8.0, 5.0)]),
             ],
             "node",
