@@ -30,19 +30,15 @@ import httpx
 from benchmarks.console_clients import Poll, RunPageStream, keep_open, with_streams_open
 from benchmarks.distribution import percentile
 from benchmarks.meter import Meter, disturbance
+from benchmarks.past import long_run, write
 from benchmarks.question import Answer, Figure, Say, Size
 from benchmarks.run_lists import fill_sqlite
 from benchmarks.system import RunningSystem, running_system
 from owlclaw_ray.client import SyncClient
-from owlclaw_ray.domain.agent import AgentRef, AgentState
-from owlclaw_ray.domain.entries import run_finished
-from owlclaw_ray.domain.journal import EntryKind, JournalEntry
+from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.json import JsonObject
-from owlclaw_ray.domain.run import RunResult, RunStatus
-from owlclaw_ray.domain.trigger import Trigger, TriggerKind
-from owlclaw_ray.ids import ActivationId, RunId
+from owlclaw_ray.ids import RunId
 from owlclaw_ray.kernel.system_clock import SystemClock
-from owlclaw_ray.store.commands import ActivateAgent, AppendJournal, ClaimRun, FinishRun, ReleaseAgent, SubmitRun
 from owlclaw_ray.store.sql.factory import open_store
 
 if TYPE_CHECKING:
@@ -135,35 +131,7 @@ async def _write_past(file: Path, runs: int) -> None:
     url = f"sqlite:///{file}"
     await (await open_store(url, writer="past")).close()
     await asyncio.to_thread(fill_sqlite, file, runs, 0)
-    store = await open_store(url, writer="past")
-    begin = SystemClock().now() - timedelta(hours=3)
-    await store.apply([ActivateAgent(_LONG, ActivationId("act_long"), begin)])
-    trigger = Trigger(TriggerKind.API, {"n": 1}, "read all that there is")
-    await store.apply([SubmitRun(_LONG_RUN, _LONG, trigger, begin), ClaimRun(_LONG, 1, begin)])
-    entries = [*_entries(begin)]
-    for at in range(0, len(entries), _AT_ONCE):
-        await store.apply([AppendJournal(_LONG_RUN, _LONG, 1, tuple(entries[at : at + _AT_ONCE]))])
-    result = RunResult(RunStatus.COMPLETED, turns=ENTRIES // 2, tool_calls=ENTRIES // 2, final_text="done")
-    last = JournalEntry(ENTRIES, EntryKind.RUN_FINISHED, entries[-1].at, run_finished(result))
-    await store.apply([FinishRun(_LONG_RUN, _LONG, 1, (last,), result, AgentState(), last.at, claim_next=False)])
-    await store.apply([ReleaseAgent(_LONG, 1, AgentState(), last.at)])
-    await store.close()
-
-
-def _entries(begin: datetime) -> Iterator[JournalEntry]:
-    """Yield what follows the first two entries, which the store writes, up to the last one."""
-    usage = {"prompt_tokens": 1_200, "completion_tokens": 80, "cached_tokens": 0, "cost": 0.001}
-    for seq in range(3, ENTRIES):
-        at = begin + timedelta(seconds=seq)
-        call: JsonObject = {"id": f"call_{seq}", "name": "look_up", "arguments": f'{{"order":{seq}}}'}
-        if seq % 2:
-            text = f"Order {seq} has to be looked at before anything is paid back. " * 4
-            reply: JsonObject = {"text": text, "tool_calls": [call], "model": "scripted", "usage": usage}
-            yield JournalEntry(seq, EntryKind.MODEL_REPLIED, at, {**reply, "duration_ms": 700})
-        else:
-            content: JsonObject = {"order": seq, "lines": [{"article": each, "price": 7.5} for each in range(12)]}
-            tool: JsonObject = {"call_id": f"call_{seq - 1}", "tool": "look_up", "content": content}
-            yield JournalEntry(seq, EntryKind.TOOL_FINISHED, at, {**tool, "arguments": "{}", "duration_ms": 40})
+    await write(file, long_run(_LONG_RUN, _LONG, ENTRIES, SystemClock().now() - timedelta(hours=3)))
 
 
 def _occupy(client: SyncClient, pages: int) -> None:

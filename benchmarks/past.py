@@ -35,6 +35,8 @@ from owlclaw_ray.store.commands import (
 from owlclaw_ray.store.sql.factory import open_store
 
 _BATCH = 2_000
+_AT_ONCE = 500
+"""Entries of a command."""
 _EPOCH = 1
 _TRIGGER = Trigger(TriggerKind.API, {"price": 7})
 _STATE = AgentState(("api: completed, 1 tool calls. done",), 1)
@@ -48,12 +50,12 @@ class PastError(Exception):
 async def queue_runs(store: Path, agents: Sequence[AgentRef], now: datetime) -> None:
     """Register these agents with one queued run each."""
     runs = (SubmitRun(RunId(f"run_queued_{number}"), agent, _TRIGGER, now) for number, agent in enumerate(agents))
-    await _apply_all(store, runs)
+    await write(store, runs)
 
 
 async def finish_runs(store: Path, agents: Sequence[AgentRef], runs: int, now: datetime) -> None:
     """Give these agents so many finished runs together, in turn; the last was just now. The store must not know them yet."""
-    await _apply_all(store, past_of(agents, runs, now))
+    await write(store, past_of(agents, runs, now))
 
 
 def past_of(agents: Sequence[AgentRef], runs: int, now: datetime) -> Iterator[Command]:
@@ -123,7 +125,38 @@ def _run(run_id: RunId, agent: AgentRef, at: datetime) -> Iterator[Command]:
     )
 
 
-async def _apply_all(file: Path, commands: Iterable[Command]) -> None:
+def long_run(run_id: RunId, agent: AgentRef, entries: int, begin: datetime) -> Iterator[Command]:
+    """Yield the commands of a run with so many journal entries, each a second after the one before."""
+    yield ActivateAgent(agent, ActivationId(derived_id("act", run_id)), begin)
+    yield SubmitRun(run_id, agent, Trigger(TriggerKind.API, {"n": 1}, "read all that there is"), begin)
+    yield ClaimRun(agent, _EPOCH, begin)
+    told = [*_entries(entries, begin)]
+    for at in range(0, len(told), _AT_ONCE):
+        yield AppendJournal(run_id, agent, _EPOCH, tuple(told[at : at + _AT_ONCE]))
+    result = RunResult(RunStatus.COMPLETED, turns=entries // 2, tool_calls=entries // 2, final_text="done")
+    last = JournalEntry(entries, EntryKind.RUN_FINISHED, told[-1].at, run_finished(result))
+    yield FinishRun(run_id, agent, _EPOCH, (last,), result, AgentState(), last.at, claim_next=False)
+    yield ReleaseAgent(agent, _EPOCH, AgentState(), last.at)
+
+
+def _entries(number: int, begin: datetime) -> Iterator[JournalEntry]:
+    """Yield what follows the first two entries, which the store writes, up to the last one."""
+    usage = {"prompt_tokens": 1_200, "completion_tokens": 80, "cached_tokens": 0, "cost": 0.001}
+    for seq in range(3, number):
+        at = begin + timedelta(seconds=seq)
+        call: JsonObject = {"id": f"call_{seq}", "name": "look_up", "arguments": f'{{"order":{seq}}}'}
+        if seq % 2:
+            text = f"Order {seq} has to be looked at before anything is paid back. " * 4
+            reply: JsonObject = {"text": text, "tool_calls": [call], "model": "scripted", "usage": usage}
+            yield JournalEntry(seq, EntryKind.MODEL_REPLIED, at, {**reply, "duration_ms": 700})
+        else:
+            content: JsonObject = {"order": seq, "lines": [{"article": each, "price": 7.5} for each in range(12)]}
+            tool: JsonObject = {"call_id": f"call_{seq - 1}", "tool": "look_up", "content": content}
+            yield JournalEntry(seq, EntryKind.TOOL_FINISHED, at, {**tool, "arguments": "{}", "duration_ms": 40})
+
+
+async def write(file: Path, commands: Iterable[Command]) -> None:
+    """Have the store do these commands. Raises PastError if it refuses one."""
     file.parent.mkdir(parents=True, exist_ok=True)
     store = await open_store(f"sqlite+aiosqlite:///{file}", writer="past")
     remaining = iter(commands)

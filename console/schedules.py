@@ -10,6 +10,7 @@ from typing import ClassVar
 from zoneinfo import ZoneInfo
 
 from msgspec import convert
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -34,7 +35,7 @@ from owlclaw_ray.domain.schedule import OverlapPolicy, Schedule, ScheduleKind, S
 from owlclaw_ray.errors import NotFoundError, Problem, ScheduleError
 from owlclaw_ray.ids import ScheduleId, TenantId
 from owlclaw_ray.schedules.cron import validate_cron
-from owlclaw_ray.store.queries import ScheduleFilter
+from owlclaw_ray.store.queries import ComingSchedules, ScheduleFilter
 from serve.errors import InvalidRequestError
 from serve.parameters import agent_of, check_owner, only_agent_of, principal_of, submitters_of, tenant_of
 from serve.representations import exact_moment
@@ -44,9 +45,6 @@ PAGE = 100
 _TICKS = 200
 _NEXT = 5
 _SPANS = {6: "6 hours", 24: "24 hours", 72: "3 days", 168: "7 days"}
-_READ_AT_ONCE = 1_000
-_MOST_READ = 10_000
-_MOST_SCHEDULES = 1_000
 _MOST_LINES = 500
 _LONGEST_ZONE = 200
 _DID = re.compile(r"backfill-(\d{1,4})-(\d{1,4})-(\d{1,4})")
@@ -100,19 +98,13 @@ class SchedulePages(Pages):
         narrowed = bool(principal_of(request).patterns) and not agent
         now = self._now()
         until = now + timedelta(hours=int(hours))
-        active = () if narrowed else await self._active(request, agent)
-        due = [each for each in active if each.next_fire_at is not None and each.next_fire_at < until]
-        hidden = 0 if beats else sum(each.kind is ScheduleKind.HEARTBEAT for each in due)
-        due = sorted(
-            (each for each in due if beats or each.kind is not ScheduleKind.HEARTBEAT),
-            key=lambda each: each.next_fire_at or until,
-        )
-        lines = await asyncio.to_thread(what_comes, due[:_MOST_SCHEDULES], until)
+        due, hidden = ((), False) if narrowed else await self._coming(request, agent, until, beats=beats)
+        lines = await asyncio.to_thread(what_comes, due, until)
         return await self.shown(
             request,
             "upcoming.html",
             lines=lines[:_MOST_LINES],
-            whole=len(active) < _MOST_READ and len(due) <= _MOST_SCHEDULES and len(lines) <= _MOST_LINES,
+            whole=len(lines) <= _MOST_LINES,
             hidden=hidden,
             narrowed=narrowed,
             hours=int(hours),
@@ -122,16 +114,14 @@ class SchedulePages(Pages):
             now=now,
         )
 
-    async def _active(self, request: Request, agent: str) -> Sequence[Schedule]:
-        ref, found = only_agent_of(request, agent or None), list[Schedule]()
-        while len(found) < _MOST_READ:
-            after = found[-1].schedule_id if found else None
-            where = ScheduleFilter(tenant_of(request), ref, ScheduleStatus.ACTIVE, after, _READ_AT_ONCE)
-            some = await self._runtime.timetable.schedules(where)
-            found += some
-            if len(some) < _READ_AT_ONCE:
-                break
-        return found
+    async def _coming(
+        self, request: Request, agent: str, until: datetime, *, beats: bool
+    ) -> tuple[Sequence[Schedule], bool]:
+        """Return the schedules of the first lines and of one more, those of heartbeats only with `beats`; and whether any is left out."""
+        ref, timetable = only_agent_of(request, agent or None), self._runtime.timetable
+        where = ComingSchedules(tenant_of(request), until, ref, None if beats else False, _MOST_LINES + 1)
+        due = await timetable.coming(where)
+        return due, not beats and bool(await timetable.coming(replace(where, heartbeats=True, limit=1)))
 
     @page("GET /console/schedules/new", "schedules:write", "agent")
     async def console_new_schedule(self, request: Request) -> Response:

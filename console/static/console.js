@@ -199,7 +199,7 @@ class RunStream extends HTMLElement {
       if (!document.getElementById(each.id)) entries.append(each);
     }
     this.last = event.lastEventId;
-    document.getElementById("last-entry").textContent = this.last;
+    document.getElementById("last-entry").textContent = Number(this.last).toLocaleString("en-US");
     if (atEnd && entries.children.length > 6) scrollTo({ top: document.documentElement.scrollHeight });
     this.timer ??= setTimeout(() => this.renew(), Math.max(250, (this.renewed ?? 0) + 1000 - Date.now()));
   }

@@ -64,7 +64,7 @@ from owlclaw_ray.store.commands import (
     ScheduleFired,
     TooManySchedules,
 )
-from owlclaw_ray.store.queries import ScheduleById, ScheduleFilter, TicksOfSchedule, TickSum, TickSums
+from owlclaw_ray.store.queries import ComingSchedules, ScheduleById, ScheduleFilter, TicksOfSchedule, TickSum, TickSums
 
 MAX_BACKFILL = 1_000
 """Due times that one backfill may ask for."""
@@ -226,15 +226,24 @@ class Timetable:
         """Return the schedules that match; raises UnknownAgentError, and NotFoundError for a place to go on after that is none of theirs:
         it is unknown, another tenant's or another agent's.
         """
-        if where.agent is not None:
-            names = await self._definitions.names(where.agent.tenant)
-            if where.agent.definition not in names:
-                raise UnknownAgentError(where.agent.agent_id, names)
+        await self._check_known(where.agent)
         if where.after is not None:
             last = await self.schedule(where.tenant, where.after)
             if where.agent not in {None, last.agent}:
                 raise NotFoundError("schedule", where.after)
         return await self._store.read(where)
+
+    async def coming(self, where: ComingSchedules) -> Sequence[Schedule]:
+        """Return the schedules that fire next, the earliest first; raises UnknownAgentError."""
+        await self._check_known(where.agent)
+        return await self._store.read(where)
+
+    async def _check_known(self, agent: AgentRef | None) -> None:
+        """Raise UnknownAgentError for an agent of no definition."""
+        if agent is not None:
+            names = await self._definitions.names(agent.tenant)
+            if agent.definition not in names:
+                raise UnknownAgentError(agent.agent_id, names)
 
     async def schedule(self, tenant: TenantId, schedule_id: ScheduleId) -> Schedule:
         """Return the schedule; raises NotFoundError."""

@@ -357,6 +357,17 @@ class ScheduleFilter(Query[Sequence[Schedule]], frozen=True):
     limit: int = 1_000
 
 
+class ComingSchedules(Query[Sequence[Schedule]], frozen=True):
+    """A tenant's active schedules, or an agent's, whose next_fire_at is before `until`, the earliest first."""
+
+    tenant: TenantId
+    until: datetime
+    agent: AgentRef | None = None
+    heartbeats: bool | None = None
+    """Whether only heartbeats are meant, or only the others; None: both."""
+    limit: int = 1_000
+
+
 class SchedulesByIds(Query[Sequence[Schedule]], frozen=True):
     """Those of these schedules, of all tenants, that there are, in any order."""
 

@@ -237,13 +237,27 @@ async def test_what_runs_next_is_one_list_of_all_schedules_in_the_order_of_time(
     assert focuses == ["soon", "often", "tonight"]
     assert page.count("and on</span>") == 1
     assert 'datetime="2026-11-27T01:30:00.000Z" exact' in page
-    assert "1 heartbeat is not shown" in page
+    assert "Heartbeats are not shown" in page
+    assert "There is more" not in page
     assert (await shown("?heartbeats=yes"))[0] == ["soon", "often", "beats", "tonight"]
     assert (await shown("?hours=72"))[0] == ["soon", "often", "tonight", "tonight", "in two days", "tonight"]
     assert (await shown("?hours=6&agent=patient"))[0] == ["soon", "often"]
     assert "Nothing is scheduled until then" in (await shown("?agent=patient:c"))[1]
     for wrong in ("hours=7", "hours=x", "agent=NO"):
         assert (await browser.get(f"{LIST}/upcoming?{wrong}")).status_code == 422
+
+
+async def test_of_more_than_fit_the_next_ones_are_shown_whichever_agents_they_are_of(browser, runtime):
+    at = runtime._clock.now()
+    for number in range(520):
+        agent = AgentRef.parse(f"patient:{number:03}")
+        await stored(runtime, number, agent=agent, next_fire_at=at + timedelta(minutes=600 - number))
+
+    page = (await browser.get(f"{LIST}/upcoming?hours=24")).text
+
+    focuses = re.findall(r'<a class="row"[^>]*><bdi>([^<]+)<', page)
+    assert focuses == [f"look {number}" for number in reversed(range(20, 520))]
+    assert "There is more than is shown here" in page
 
 
 async def test_a_backfill_is_shown_before_anything_is_queued_and_gives_no_time_a_second_run(browser, runtime, clock):

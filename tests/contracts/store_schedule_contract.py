@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -34,6 +35,7 @@ from owlclaw_ray.store.commands import (
     TooManySchedules,
 )
 from owlclaw_ray.store.queries import (
+    ComingSchedules,
     DueSchedules,
     NextDueTime,
     RunById,
@@ -108,6 +110,26 @@ class ScheduleContract:
         assert await store.read(DueSchedules(DUE + timedelta(days=1))) == [early, late]
         assert await store.read(DueSchedules(DUE + timedelta(days=1), limit=1)) == [early]
         assert await store.read(NextDueTime()) == DUE
+
+    async def test_what_a_tenants_schedules_fire_next_comes_the_earliest_first(self, store: Store) -> None:
+        hour = timedelta(hours=1)
+        late, early = schedule("sch_1", due=DUE + hour), schedule("sch_2", OTHER)
+        rule = {"kind": ScheduleKind.HEARTBEAT, "cron_expression": "", "interval_seconds": 60}
+        beat = replace(schedule("sch_3", OTHER, DUE + hour / 2), **rule)
+        paused, foreign = schedule("sch_4"), schedule("sch_5", AgentRef.parse("trader:AAPL", TenantId("acme")))
+        await store.apply([CreateSchedule(each, 9) for each in (late, early, beat, paused, foreign)])
+        await store.apply([PauseSchedule(AGENT, ScheduleId("sch_4"), NOW)])
+
+        async def coming(until: datetime = DUE + timedelta(days=1), **fields: Any) -> list[Schedule]:
+            return [*await store.read(ComingSchedules(AGENT.tenant, until, **fields))]
+
+        assert await coming() == [early, beat, late]
+        assert await coming(DUE) == []
+        assert await coming(DUE + hour) == [early, beat]
+        assert await coming(agent=OTHER) == [early, beat]
+        assert await coming(heartbeats=False) == [early, late]
+        assert await coming(heartbeats=True) == [beat]
+        assert await coming(limit=2) == [early, beat]
 
     async def test_a_firing_queues_its_run_and_moves_the_schedule_on_once(self, store: Store) -> None:
         await store.apply([CreateSchedule(schedule("sch_1"), 9)])

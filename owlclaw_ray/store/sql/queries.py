@@ -55,6 +55,7 @@ from owlclaw_ray.store.queries import (
     ChainPage,
     ChangedRuns,
     ClusterNodes,
+    ComingSchedules,
     DeliveryById,
     DeliveryFilter,
     DueCallbacks,
@@ -590,6 +591,19 @@ def _read_upcoming_schedules(connection: Connection, query: UpcomingSchedules) -
         .limit(query.limit)
     )
     return {ScheduleId(row.schedule_id): from_micros(row.next_fire_at) for row in connection.execute(found)}
+
+
+@reads(ComingSchedules)
+def _read_coming_schedules(connection: Connection, where: ComingSchedules) -> Sequence[Schedule]:
+    columns = schedules.c
+    own = _of_tenant(columns.agent, where.tenant)
+    found = select(*SCHEDULES.columns).where(active_schedule, own, columns.next_fire_at < to_micros(where.until))
+    if where.agent is not None:
+        found = found.where(columns.agent == agent_key(where.agent))
+    if where.heartbeats is not None:
+        found = found.where((columns.kind == ScheduleKind.HEARTBEAT.value) == where.heartbeats)
+    found = found.order_by(columns.next_fire_at, columns.schedule_id).limit(where.limit)
+    return [SCHEDULES.fact(row) for row in connection.execute(found)]
 
 
 @reads(ScheduleFilter)

@@ -176,6 +176,11 @@ def queued(tenant):
     return [q.LongestQueues(tenant, 9)]
 
 
+def scheduled(tenant):
+    """The query about one tenant that finds schedules which are still to fire."""
+    return [q.ComingSchedules(tenant, LATER)]
+
+
 def left_behind(tenant):
     """Queries about one tenant that find what runs leave behind."""
     later = LATER + timedelta(days=9_999)
@@ -402,6 +407,16 @@ async def test_queues_are_told_of_one_tenant(store):
         assert await store._database.read(answers.answer, mine, tenant=THEIRS) == []
 
 
+async def test_what_comes_is_told_of_one_tenant(store):
+    for tenant in (MINE, THEIRS):
+        coming = schedule(f"coming_{name_of(tenant)}", AgentRef.parse("trader:coming", tenant))
+        await store.apply([CreateSchedule(coming, 9)])
+    for mine in scheduled(MINE):
+        assert tenant_of(mine) == MINE
+        assert {each.agent.tenant for each in await store.read(mine)} == {MINE}
+        assert await store._database.read(answers.answer, mine, tenant=THEIRS) == []
+
+
 async def unguarded(store, query):
     try:
         return await store._database.read(answers.answer, query)
@@ -426,7 +441,8 @@ def test_every_query_is_about_one_tenant_or_known_to_be_about_all():
             yield from below(each)
 
     about_one = {
-        type(query) for query in (*reading(MINE), *expiring(MINE), *aged(MINE), *queued(MINE), *left_behind(MINE))
+        type(query)
+        for query in (*reading(MINE), *expiring(MINE), *aged(MINE), *queued(MINE), *scheduled(MINE), *left_behind(MINE))
     }
     assert about_one.isdisjoint(OVER_ALL)
     assert {each for each in below(q.Query) if each.__module__.startswith("owlclaw_ray.")} == about_one | OVER_ALL
