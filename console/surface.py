@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from http import HTTPStatus
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -10,6 +12,7 @@ from fastapi import APIRouter
 from msgspec import convert
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from console.agents import AgentPages
@@ -97,7 +100,12 @@ class Console:
 
     def around(self, app: ASGIApp) -> ASGIApp:
         """See Surface.around."""
-        return _Frame(app, self._templates)
+        pages = [
+            route.path_regex
+            for route in self.router().routes
+            if isinstance(route, Route) and "GET" in (route.methods or ())
+        ]
+        return _Frame(app, self._templates, pages)
 
 
 def build(surroundings: Surroundings) -> Console:
@@ -108,11 +116,12 @@ def build(surroundings: Surroundings) -> Console:
 class _Frame:
     """ASGI middleware: gives all answers below /console their headers, and shows people problems as pages.
 
-    Who is not let in is led to where one signs in, and from there back.
+    Who is not let in is led to where one signs in, and from there back; who opens the address that a form is sent to, to a page above it.
     """
 
-    def __init__(self, app: ASGIApp, templates: Templates) -> None:
-        self._app, self._templates = app, templates
+    def __init__(self, app: ASGIApp, templates: Templates, pages: Sequence[re.Pattern[str]]) -> None:
+        """`pages`: the paths that can be opened."""
+        self._app, self._templates, self._pages = app, templates, pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
@@ -147,6 +156,8 @@ class _Frame:
             asked = scope["raw_path"].decode("latin-1")  # as it was sent: what is beyond ASCII is quoted in it
             asked += f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
             response = RedirectResponse(f"{PREFIX}/sign-in?next={quote(asked, safe='/')}", 303)
+        elif start["status"] == HTTPStatus.METHOD_NOT_ALLOWED and scope["method"] in {"GET", "HEAD"}:
+            response = RedirectResponse(self._page_above(scope["raw_path"].decode("latin-1")), 303)
         else:
             said = {
                 "status": start["status"],
@@ -167,6 +178,12 @@ class _Frame:
                     response.headers[name] = kept[name]
         response.headers.update(_HEADERS)
         return response
+
+    def _page_above(self, path: str) -> str:
+        """Return the nearest page: a form that was refused is shown at the address that it was sent to, which people open again."""
+        while path != PREFIX and not any(page.match(path) for page in self._pages):
+            path = path.rpartition("/")[0]
+        return path
 
 
 _PLACES = {"query after", "query before"}

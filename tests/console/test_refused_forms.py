@@ -11,6 +11,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.principal import LOCAL
 from owlclaw_ray.errors import QueueFullError, StoreUnavailableError
 from tests.console.conftest import issued, token_of
+from tests.console.test_access import FORMS
 from tests.console.test_pages import triggered
 
 
@@ -177,3 +178,31 @@ async def test_a_failure_of_the_server_is_no_fault_of_the_form(browser, runtime)
 
     assert failed.status_code == 503
     assert "nothing has changed" not in failed.text
+
+
+@pytest.mark.parametrize(
+    ("sent_to", "page"),
+    [
+        ("agents/patient%3Aa/triggers", "agents/patient%3Aa"),
+        ("approvals/apr_1/decision", "approvals/apr_1"),
+        ("agents/assistant/memories/mem_1/archive", "agents/assistant/memories/mem_1"),
+        ("keys/k1/rotate", "keys"),
+        ("webhooks/callbacks/cb_2/redelivery", "webhooks/callbacks"),
+        ("fleet/nodes/id-of-alpha/undrain", "fleet"),
+        ("triggers", ""),
+    ],
+)
+async def test_the_address_of_a_form_leads_to_a_page_when_it_is_opened(browser, sent_to, page):
+    opened = await browser.get(f"/console/{sent_to}")
+
+    assert (opened.status_code, opened.headers["location"]) == (303, f"/console/{page}".rstrip("/"))
+    asked = await browser.get(f"/console/{sent_to}", headers={"Accept": "application/json"})
+    assert asked.status_code == 405
+    assert (await browser.send_form("/console/runs")).status_code == 405
+
+
+async def test_every_address_of_a_form_leads_to_a_page(browser, runtime):
+    await browser.sign_in(await issued(runtime, "admin"))
+    for operation, _ in FORMS:
+        opened = await browser.get(re.sub(r"\{\w+\}", "some", operation.split()[1]))
+        assert opened.status_code != 405, operation
