@@ -5,6 +5,9 @@ acceptance costs. It is therefore measured twice on the same 1,000 agents. *Runs
 takes an hour, so triggers are validated, committed and announced to the agent's host as ever, but queue behind it: acceptance
 alone, which the goal is about. *Runs competing*: the same with a model that replies at once and nothing held back, as a burst
 arrives at a busy machine. CPU for an accepted trigger is that of all processes, the load generator's not in it.
+
+In the end a key is made, and the first of them is measured again with it: nobody is let in without one then. How much of the difference is
+the key's is less than how much two measurements differ, so the check itself is measured alone, too (`key_checks`).
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from dataclasses import asdict, dataclass
 from benchmarks import load
 from benchmarks.child import running
 from benchmarks.distribution import percentile
+from benchmarks.key_checks import key_check_ms
 from benchmarks.load import post_for
 from benchmarks.measuring import BODY, CONNECTIONS, agent_paths, drain, joined, some, unfinished_runs
 from benchmarks.meter import Meter, disturbance
@@ -23,11 +27,13 @@ from benchmarks.processes import ProcessTree
 from benchmarks.question import Answer, Figure, Say, Size
 from benchmarks.system import running_system
 from benchmarks.wave import trigger_each
+from owlclaw_ray.client import SyncClient
 
 TITLE = "Triggers accepted a second over 64 connections, 1,000 agents."
 AGENTS = 1_000
 SECONDS = {Size.SMOKE: 3.0, Size.FULL: 8.0}
 _WARM_SECONDS = 2.0
+_MOST_MS_OF_A_CHECK = 0.05
 _HOUR = '{"rules": [{"turns": [{"text": "at last", "latency": 3600}]}]}'
 _ECHO = "a Serve application that answers 202 and keeps nothing"
 
@@ -63,7 +69,9 @@ def answer(size: Size, say: Say) -> Answer:
     """Measure the echo, OwlClaw, and the echo again (in full size)."""
     seconds = SECONDS[size]
     echoes = [_echo(seconds, say)]
-    competing, deferred = _owlclaw(seconds, say)
+    competing, deferred, keyed = _owlclaw(seconds, say)
+    check = key_check_ms()
+    say(f"checking a key: {1_000 * check:.1f} CPU-µs")
     if size is Size.FULL:
         echoes.append(_echo(seconds, say))
     echo = statistics.median(each.rate for each in echoes)
@@ -100,11 +108,21 @@ def answer(size: Size, say: Say) -> Answer:
             baseline=statistics.median(each.p95_ms for each in echoes),
             baseline_is=_ECHO,
         ),
+        Figure(
+            "cpu_ms_per_accepted, runs deferred, with a key",
+            keyed.cpu_ms,
+            "ms",
+            baseline=deferred.cpu_ms,
+            baseline_is="the same without a key, before there was one",
+            note=disturbance(max(keyed.others_cores, deferred.others_cores)),
+        ),
+        Figure("cpu_ms_per_key_check", check, "ms", goal="at most 0.05", met=check <= _MOST_MS_OF_A_CHECK),
     )
     details = {
         "echo": [asdict(each) for each in echoes],
         "deferred": asdict(deferred),
         "competing": asdict(competing),
+        "keyed": asdict(keyed),
     }
     return Answer("ingress", figures, details=details)
 
@@ -119,7 +137,7 @@ def _echo(seconds: float, say: Say) -> Accepted:
     return found
 
 
-def _owlclaw(seconds: float, say: Say) -> tuple[Accepted, Accepted]:
+def _owlclaw(seconds: float, say: Say) -> tuple[Accepted, Accepted, Accepted]:
     agents: dict[str, dict[str, object]] = {
         "bench": {"model": "scripted:tool_once", "isolation": "shared"},
         "patient": {
@@ -140,13 +158,17 @@ def _owlclaw(seconds: float, say: Say) -> tuple[Accepted, Accepted]:
         system.settle()
         deferred = _accept(system.url, system.tree, agent_paths(AGENTS, "patient"), seconds)
         say(f"OwlClaw, runs deferred: {_said(deferred)}")
+        with SyncClient(system.url, timeout=120) as client:
+            key = client.create_key("bench", ["runs:write"])["key"]
+        keyed = _accept(system.url, system.tree, agent_paths(AGENTS, "patient"), seconds, key)
+        say(f"the same with a key: {_said(keyed)}")
         system.kill()
-    return competing, deferred
+    return competing, deferred, keyed
 
 
-def _accept(url: str, tree: ProcessTree, paths: Iterator[str], seconds: float) -> Accepted:
+def _accept(url: str, tree: ProcessTree, paths: Iterator[str], seconds: float, key: str = "") -> Accepted:
     meter = Meter(tree)
-    result = load.run(post_for(url, paths, body=BODY, connections=CONNECTIONS, seconds=seconds))
+    result = load.run(post_for(url, paths, body=BODY, connections=CONNECTIONS, seconds=seconds, key=key))
     spent = meter.read()
     return Accepted(
         accepted=result.accepted,

@@ -48,13 +48,15 @@ async def post_for(
     connections: int,
     seconds: float = float("inf"),
     room: Callable[[LoadResult], bool] = lambda _: True,
+    key: str = "",
 ) -> LoadResult:
-    """POST `body` to the next path on each of the connections again and again.
+    """POST `body` to the next path on each of the connections again and again, with the access key if there is one.
 
     It ends when the time is up, or the paths are. While `room` says no to what was accepted so far, nothing is sent.
     """
     parts = urlsplit(url)
-    load = _Load(parts.hostname or "", parts.port or 80, paths, body, time.monotonic() + seconds, room)
+    authorization = f"Authorization: Bearer {key}\r\n" if key else ""
+    load = _Load(parts.hostname or "", parts.port or 80, paths, body, time.monotonic() + seconds, room, authorization)
     await asyncio.gather(*(load.keep_posting() for _ in range(connections)))
     return load.result
 
@@ -109,6 +111,8 @@ class _Load:
     body: bytes
     end: float
     room: Callable[[LoadResult], bool]
+    authorization: str
+    """The header with its end, or nothing."""
     result: LoadResult = field(default_factory=LoadResult)
 
     async def keep_posting(self) -> None:
@@ -141,7 +145,7 @@ class _Load:
     async def _post(self, connection: _Connection, path: str) -> None:
         head = (
             f"POST {path} HTTP/1.1\r\nHost: {self.host}\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(self.body)}\r\n\r\n"
+            f"{self.authorization}Content-Length: {len(self.body)}\r\n\r\n"
         )
         started = time.monotonic()
         response = await connection.ask(head.encode() + self.body)

@@ -17,6 +17,7 @@ class Server:
     def __init__(self, *answers: bytes):
         self.answers = list(answers)
         self.paths: list[str] = []
+        self.heads: list[str] = []
         self.connections = 0
 
     async def __aenter__(self):
@@ -37,6 +38,7 @@ class Server:
                 length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or 0)
                 await reader.readexactly(length)
                 self.paths.append(head.decode().split()[1])
+                self.heads.append(head.decode())
                 answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
                 if not answer:
                     return
@@ -66,6 +68,14 @@ async def test_every_path_is_posted_once_on_the_connections_that_there_are():
     assert server.connections == 3
     assert (result.accepted, result.refused, result.broken) == (10, 0, 0)
     assert len(result.latencies) == 10
+
+
+async def test_a_key_is_sent_with_every_request_if_there_is_one():
+    async with Server(answer(202)) as server:
+        await post_for(server.url, paths(2), body=b"{}", connections=1, key="owl_1")
+        await post_for(server.url, paths(1), body=b"{}", connections=1)
+
+    assert ["Authorization: Bearer owl_1\r\n" in each for each in server.heads] == [True, True, False]
 
 
 async def test_an_answer_that_brings_the_result_counts_as_an_acceptance_does():
