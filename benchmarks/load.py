@@ -55,10 +55,43 @@ async def post_for(
     It ends when the time is up, or the paths are. While `room` says no to what was accepted so far, nothing is sent.
     """
     parts = urlsplit(url)
-    authorization = f"Authorization: Bearer {key}\r\n" if key else ""
-    load = _Load(parts.hostname or "", parts.port or 80, paths, body, time.monotonic() + seconds, room, authorization)
+    load = _Load(
+        parts.hostname or "", parts.port or 80, paths, body, time.monotonic() + seconds, room, _authorization(key)
+    )
     await asyncio.gather(*(load.keep_posting() for _ in range(connections)))
     return load.result
+
+
+async def post_at(
+    url: str,
+    paths: Iterator[str],
+    *,
+    body: bytes,
+    connections: int,
+    times: Iterator[float],
+    key: str = "",
+) -> LoadResult:
+    """POST `body` to a path at each of these times, in seconds from now, whether or not earlier ones were answered.
+
+    One that finds no free connection is sent late; its answer is waited for since its time all the same.
+    """
+    parts, begun = urlsplit(url), time.monotonic()
+    load = _TimedLoad(
+        parts.hostname or "",
+        parts.port or 80,
+        paths,
+        body,
+        float("inf"),
+        lambda _: True,
+        _authorization(key),
+        times=(begun + each for each in times),
+    )
+    await asyncio.gather(*(load.keep_posting() for _ in range(connections)))
+    return load.result
+
+
+def _authorization(key: str) -> str:
+    return f"Authorization: Bearer {key}\r\n" if key else ""
 
 
 def run(load: Coroutine[Any, Any, T]) -> T:
@@ -119,11 +152,11 @@ class _Load:
         """Use one connection after the other until there is nothing left to do."""
         connection: _Connection | None = None
         try:
-            while path := await self._next():
+            while following := await self._next():
                 try:
                     if connection is None or connection.ending:
                         connection = await self._connect()
-                    await self._post(connection, path)
+                    await self._post(connection, *following)
                 except OSError:
                     self.result.broken += 1
                     await asyncio.sleep(_PAUSE)
@@ -131,10 +164,12 @@ class _Load:
             if connection is not None:
                 connection.close()
 
-    async def _next(self) -> str | None:
+    async def _next(self) -> tuple[str, float] | None:
+        """Return the next path, and since when its answer is waited for; None at the end."""
         while time.monotonic() < self.end:
             if self.room(self.result):
-                return next(self.paths, None)
+                path = next(self.paths, None)
+                return None if path is None else (path, time.monotonic())
             await asyncio.sleep(_NO_ROOM_PAUSE)
         return None
 
@@ -142,19 +177,30 @@ class _Load:
         _, connection = await asyncio.get_running_loop().create_connection(_Connection, self.host, self.port)
         return connection
 
-    async def _post(self, connection: _Connection, path: str) -> None:
+    async def _post(self, connection: _Connection, path: str, since: float) -> None:
         head = (
             f"POST {path} HTTP/1.1\r\nHost: {self.host}\r\nContent-Type: application/json\r\n"
             f"{self.authorization}Content-Length: {len(self.body)}\r\n\r\n"
         )
-        started = time.monotonic()
         response = await connection.ask(head.encode() + self.body)
         if 200 <= response.status < 300:
             self.result.accepted += 1
-            self.result.latencies.append(time.monotonic() - started)
+            self.result.latencies.append(time.monotonic() - since)
         else:
             self.result.refused += 1
             await asyncio.sleep(min(response.retry_after, max(0.0, self.end - time.monotonic())))
+
+
+@dataclass(kw_only=True)
+class _TimedLoad(_Load):
+    times: Iterator[float]
+
+    async def _next(self) -> tuple[str, float] | None:
+        at, path = next(self.times, None), next(self.paths, None)
+        if at is None or path is None:
+            return None
+        await asyncio.sleep(max(0.0, at - time.monotonic()))
+        return path, at
 
 
 class _Connection(asyncio.Protocol):

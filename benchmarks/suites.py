@@ -10,6 +10,7 @@ from benchmarks.question import Size
 EXTRAS: Mapping[str, str] = {
     "runs": "",
     "ingress": "",
+    "tenants": "",
     "fleet": "",
     "activation": "",
     "placement": "",
@@ -50,6 +51,7 @@ SUITES: Mapping[str, Suite] = {
         (
             "runs",
             "ingress",
+            "tenants",
             "fleet",
             "activation",
             "placement",

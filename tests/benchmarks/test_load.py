@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from benchmarks import load
-from benchmarks.load import post_for
+from benchmarks.load import post_at, post_for
 from serve.cli.connection import environment
 
 
@@ -76,6 +76,15 @@ async def test_a_key_is_sent_with_every_request_if_there_is_one():
         await post_for(server.url, paths(1), body=b"{}", connections=1)
 
     assert ["Authorization: Bearer owl_1\r\n" in each for each in server.heads] == [True, True, False]
+
+
+async def test_requests_are_sent_at_their_times_and_waited_for_since_then():
+    async with Server(answer(202)) as server:
+        result = await post_at(server.url, paths(9), body=b"{}", connections=1, times=iter([0.0, 0.0, -10.0, 0.02]))
+
+    assert server.paths == ["/0", "/1", "/2", "/3"]
+    assert result.accepted == 4
+    assert [each >= 10 for each in result.latencies] == [False, False, True, False]
 
 
 async def test_an_answer_that_brings_the_result_counts_as_an_acceptance_does():
