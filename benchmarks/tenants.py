@@ -1,6 +1,6 @@
 """What one tenant's flood is to another: how long the runs of one take over HTTP, while another has a hundred times its usual load.
 
-Two tenants trigger agents of one definition at random times, each with its own key; a run asks its model twice, half a second each, and
+Two tenants trigger agents of one definition at random times, each with its own key; a run asks its model twice, a second each, and
 calls a tool in between. Of one tenant the wait for the outcome is taken, since the trigger was due. The other one first sends little, then
 a hundred times as much, which is more than there are model calls at once: its runs queue up. What moves then is what places, model calls,
 tool slots, commits and the cores of the machine share.
@@ -27,13 +27,13 @@ from owlclaw_ray.client import SyncClient
 TITLE = "One tenant's runs while another has a hundred times its load."
 SECONDS = {Size.SMOKE: 20.0, Size.FULL: 90.0}
 TIMES = 100
-MODEST, GREEDY = 5.0, 2.0
+MODEST, GREEDY = 4.0, 1.0
 """Triggers a second."""
 AGENTS = 200
 """Of each tenant."""
 _MODEL = (
-    '{"rules": [{"turns": [{"latency": 0.5, "tool_calls": [{"name": "log_decision", "arguments": {"reasoning": "Nothing"}}]},'
-    ' {"latency": 0.5, "text": "done"}]}]}'
+    '{"rules": [{"turns": [{"latency": 1.0, "tool_calls": [{"name": "log_decision", "arguments": {"reasoning": "Nothing"}}]},'
+    ' {"latency": 1.0, "text": "done"}]}]}'
 )
 _WAIT = "?wait=60"
 _MOST = 1.2
@@ -60,8 +60,8 @@ class Served:
 def answer(size: Size, say: Say) -> Answer:
     """Measure the modest tenant beside a small load, and beside a hundred times that."""
     seconds = SECONDS[size]
-    agents: dict[str, dict[str, object]] = {"bench": {"model": "scripted:half.yaml", "isolation": "shared"}}
-    with running_system(agents, files={"agents/bench/half.yaml": _MODEL}) as system:
+    agents: dict[str, dict[str, object]] = {"bench": {"model": "scripted:second.yaml", "isolation": "shared"}}
+    with running_system(agents, files={"agents/bench/second.yaml": _MODEL}) as system:
         with SyncClient(system.url, timeout=120) as client:
             first = client.create_key("bench", ["admin"])["key"]
         with SyncClient(system.url, api_key=first, timeout=120) as client:

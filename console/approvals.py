@@ -19,7 +19,7 @@ from owlclaw_ray.domain.approval import Approval, ApprovalDecision, ApprovalStat
 from owlclaw_ray.errors import NotFoundError, OwlClawError, Problem, ToolArgumentsError
 from owlclaw_ray.ids import ApprovalId
 from owlclaw_ray.store.queries import ApprovalFilter, Place
-from serve.errors import InvalidRequestError, MalformedJsonError
+from serve.errors import InvalidRequestError
 from serve.parameters import (
     actor_of,
     check_owner,
@@ -29,7 +29,7 @@ from serve.parameters import (
     tenant_of,
 )
 from serve.problems import problem_of
-from serve.request_bodies import checked, read_json
+from serve.request_bodies import checked
 
 PAGE = 100
 _ANY = "any"
@@ -143,8 +143,7 @@ class ApprovalPages(Pages):
 
     async def _decide(self, request: Request, form: SentForm, approval: Approval) -> None:
         asked: dict[str, Any] = {"decision": form.text("decision"), "reason": form.text("reason").strip()}
-        arguments = _other_arguments(form, approval)
-        if arguments is not None and asked["decision"] != "deny":
+        if asked["decision"] != "deny" and (arguments := _other_arguments(form, approval)) is not None:
             asked["arguments"] = arguments
         decided = checked(asked, wire.DecisionRequest)
         who = {"by": actor_of(request, ""), "principal": principal_id_of(request)}
@@ -173,11 +172,13 @@ class ApprovalPages(Pages):
 
 
 def _other_arguments(form: SentForm, approval: Approval) -> Any:
-    """Return the arguments that somebody wrote in the place of those that were shown, None if they were left as they are."""
-    text = form.text("arguments").strip()
-    if not text or text == pretty(approval.request.arguments).strip():
+    """Return the arguments that somebody wrote in the place of those that were shown, None if they were left as they are, or the form has
+    none to write; raises InvalidRequestError for what is none, nothing at all among it.
+    """
+    text, fix = form.text("arguments").strip(), "write a JSON object"
+    if not form.all("arguments") or text == pretty(approval.request.arguments).strip():
         return None
-    try:
-        return read_json(text.encode())
-    except MalformedJsonError as error:
-        raise InvalidRequestError([Problem("arguments", str(error), "write a JSON object")]) from None
+    arguments = form.json("arguments", fix) if text else None
+    if arguments is None:
+        raise InvalidRequestError([Problem("arguments", "are null" if text else "are empty", fix)])
+    return arguments

@@ -30,7 +30,7 @@ class Refusal(Struct, frozen=True):
 
     def concerns(self, action: str) -> bool:
         """Return whether it is of the form with that action."""
-        return self.path == unquote(action)
+        return bool(self.path) and self.path == unquote(action)
 
     def text(self, action: str, name: str, otherwise: object = "") -> object:
         """Return what was typed into a field, or what is in it otherwise."""

@@ -23,7 +23,7 @@ from console.run_filter import FIELDS, OPEN, RunsFilter, recent_spans
 from console.visits import SentForm, read_form
 from owlclaw_ray import wire
 from owlclaw_ray.domain.agent import AgentRef
-from owlclaw_ray.domain.json import JsonObject, JsonValue
+from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.domain.run import Run, RunStatus
 from owlclaw_ray.domain.trigger import Admission, Trigger, TriggerKind
 from owlclaw_ray.domain.usage import Grain
@@ -33,9 +33,9 @@ from owlclaw_ray.runtime.api import Runtime, TriggerRequest
 from owlclaw_ray.store.commands import RunAccepted
 from owlclaw_ray.store.run_search import RunPage, RunSearch
 from owlclaw_ray.store.usage import RunUsage
-from serve.errors import InvalidRequestError, MalformedJsonError
+from serve.errors import InvalidRequestError
 from serve.parameters import agent_of, check_owner, principal_of, tenant_of
-from serve.request_bodies import checked, read_json
+from serve.request_bodies import checked
 from serve.surfaces import Surroundings
 from serve.trigger_request import request_of, trigger_of
 from serve.visible_agents import visible_agents
@@ -325,7 +325,9 @@ async def triggered(runtime: Runtime, request: Request, form: SentForm, agent: s
     ref = agent_of(request, agent)
     asked: JsonObject = {"focus": form.text("focus").strip()}
     if form.text("payload").strip():
-        asked["payload"] = _payload(form.text("payload"))
+        asked["payload"] = form.json(
+            "payload", 'write JSON, such as {"symbol": "600519"}; a text needs quotation marks'
+        )
     trigger, admission = trigger_of(checked(asked, wire.TriggerRequest))
     key = form.text("once")[:255] or None
     accepted = await begun(runtime, request_of(request, ref, trigger, admission, key))
@@ -359,12 +361,3 @@ def action_of(text: str) -> str:
 
 def _concerns(action: str, run: Run) -> bool:
     return action == "rerun" or not (run.status.final or run.cancel_requested)
-
-
-def _payload(text: str) -> JsonValue:
-    """Return the JSON that somebody typed; raises InvalidRequestError."""
-    try:
-        return read_json(text.encode())
-    except MalformedJsonError as error:
-        fix = 'write JSON, such as {"symbol": "600519"}; a text needs quotation marks'
-        raise InvalidRequestError([Problem("payload", str(error), fix)]) from None

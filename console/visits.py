@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.datastructures import Headers
 from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
@@ -21,7 +22,8 @@ from starlette.types import Scope
 from owlclaw_ray.access.sessions import SESSION_SECONDS
 from owlclaw_ray.domain.json import JsonValue
 from owlclaw_ray.errors import AccessDeniedError, Problem
-from serve.errors import InvalidRequestError
+from serve.errors import InvalidRequestError, MalformedJsonError
+from serve.request_bodies import read_json
 
 TOKEN_FIELD = "token"  # noqa: S105 - the name of a field
 _TOO_LARGE = 2.0**63
@@ -53,6 +55,17 @@ class SentForm(Struct, frozen=True):
         except ValueError:
             return text
         return text if not abs(value) < _TOO_LARGE else int(value) if value.is_integer() else value
+
+    def json(self, name: str, fix: str) -> JsonValue:
+        """Return the JSON that somebody typed into a field; raises InvalidRequestError, with what would be right."""
+        try:
+            return read_json(self.text(name).encode())
+        except MalformedJsonError as error:
+            raise InvalidRequestError([Problem(name, error.reason, fix)]) from None
+        except InvalidRequestError as error:
+            raise InvalidRequestError(
+                [replace(each, where=each.where.replace("body", name, 1)) for each in error.problems]
+            ) from None
 
     def all(self, name: str) -> tuple[str, ...]:
         """Return every value of a field, once."""

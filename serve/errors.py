@@ -26,7 +26,8 @@ class MalformedJsonError(UserError):
 
     def __init__(self, reason: str, line: int, column: int) -> None:
         self.line, self.column = line, column
-        super().__init__(f"the body is not JSON: {reason} at line {line}, column {column}")
+        self.reason = f"is not JSON: {reason} at line {line}, column {column}"
+        super().__init__(f"the body {self.reason}")
 
     @classmethod
     def at(cls, error: orjson.JSONDecodeError) -> MalformedJsonError:

@@ -92,7 +92,14 @@ async def test_long_arguments_are_edited_on_the_page_of_their_call_and_not_in_th
 
 @pytest.mark.parametrize(
     ("written", "wrong"),
-    [('{"to": 5}', "to:"), ("{", "is not JSON"), ("[1]", "arguments"), (f'{{"to": "{HOSTILE}', "JSON")],
+    [
+        ('{"to": 5}', "to:"),
+        ("{", "arguments: is not JSON"),
+        ("[1]", "arguments"),
+        (f'{{"to": "{HOSTILE}', "JSON"),
+        ("null", "arguments: are null"),
+        ('{"to": NaN}', "arguments"),
+    ],
 )
 async def test_an_edit_that_is_refused_is_shown_again_with_what_is_wrong(browser, runtime, written, wrong):
     approval = runtime.request_approval()
@@ -112,6 +119,20 @@ async def test_an_edit_that_is_refused_is_shown_again_with_what_is_wrong(browser
     assert runtime._approvals[approval.request.approval_id].status is ApprovalStatus.PENDING
     again = {**fields, "token": token_of(refused.text), "arguments": '{"to": "ops"}'}
     assert (await browser.send_form(f"{path_of(approval)}/decision", **again)).status_code == 303
+
+
+@pytest.mark.parametrize("written", ["", " \r\n "])
+async def test_arguments_that_are_gone_are_not_those_that_the_model_wrote(browser, runtime, written):
+    approval = runtime.request_approval()
+    path = f"{path_of(approval)}/decision"
+
+    refused = await browser.fill(INBOX, path, decision="allow_once", arguments=written)
+    pending = runtime._approvals[approval.request.approval_id].status
+    denied = await browser.fill(INBOX, path, decision="deny", arguments=written)
+
+    assert (refused.status_code, "arguments: are empty" in refused.text) == (422, True)
+    assert pending is ApprovalStatus.PENDING
+    assert denied.status_code == 303
 
 
 async def test_a_decision_that_comes_second_is_shown_who_decided_with_its_comment_and_a_way_back(browser, runtime):

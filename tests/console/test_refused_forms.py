@@ -49,7 +49,12 @@ def closed_around(page):
         (
             ("agents/assistant", "agents/assistant/triggers"),
             {"focus": 'a "quoted" focus', "payload": "{1"},
-            "payload the body is not JSON",
+            "payload is not JSON",
+        ),
+        (
+            ("agents/assistant", "agents/assistant/triggers"),
+            {"focus": "look", "payload": '{"a": [NaN]}'},
+            "payload.a[0]",
         ),
         (("agents/patient%3Aa", "agents/patient%3Aa/triggers"), {"focus": "x" * 501, "payload": ""}, "focus"),
         (

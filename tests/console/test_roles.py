@@ -180,6 +180,7 @@ def test_a_page_shows_what_there_is_to_roles_that_may_see_it_and_nothing_to_othe
         answer = console.http.get(f"/console/{path}")
         if may[role]:
             assert (answer.status_code, text in answer.text) == (200, True), (role, answer.text)
+            assert 'role="alert"' not in answer.text, "nothing was refused"
         else:
             assert (answer.status_code, scope in answer.text) == (403, True), role
             assert not text or text not in answer.text, role
