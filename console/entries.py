@@ -15,6 +15,9 @@ from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.json import JsonObject
 from owlclaw_ray.runs.prompt_view import shown_memories
 
+_MODEL_ERRORS = frozenset({"model_failed", "context_window_exceeded"})
+"""How a run ended whose model did not answer."""
+
 
 class EntryPart(Struct, frozen=True):
     """A text of an entry."""
@@ -97,6 +100,13 @@ class EntryViews:
             self._failed = []
 
 
+def was_asked(entry: JournalEntry) -> bool:
+    """Return whether the entry is what came of asking a model: its reply, an attempt that failed, or that the run ended with that."""
+    if entry.kind is EntryKind.RUN_FINISHED:
+        return (entry.data.get("error") or {}).get("type") in _MODEL_ERRORS
+    return entry.kind in {EntryKind.MODEL_REPLIED, EntryKind.MODEL_ATTEMPT_FAILED}
+
+
 def _view(entry: JournalEntry, failed: Sequence[JsonObject]) -> View:
     title, fields = _told(entry.kind, entry.data)
     if entry.kind is EntryKind.MODEL_REPLIED:
@@ -108,7 +118,7 @@ def _view(entry: JournalEntry, failed: Sequence[JsonObject]) -> View:
         fields.pop("shape", "note"),
         title,
         data=entry.data,
-        asked=entry.kind is EntryKind.MODEL_REPLIED,
+        asked=was_asked(entry),
         **fields,
     )
 

@@ -10,6 +10,7 @@ from msgspec import Struct, to_builtins
 from starlette.requests import Request
 from starlette.responses import Response
 
+from console.entries import was_asked
 from console.pages import Pages, page
 from console.runs import run_of
 from console.text import brief, bytes_of, json_text, pretty
@@ -63,7 +64,10 @@ class PromptPages(Pages):
 
     @page("GET /console/runs/{run_id}/entries/{seq}/prompt", "runs:read", "plain")
     async def console_prompt(self, request: Request) -> Response:
-        """Show what the model was shown that answered with an entry. It has the agent's own texts, so whoever sees it may read agents."""
+        """Show what the model was shown of which an entry is the answer, or says that there is none.
+
+        It has the agent's own texts, so whoever sees it may read agents.
+        """
         run = await run_of(self._runtime, request, request.path_params["run_id"])
         principal_of(request).require("agents:read")
         text = request.path_params["seq"]
@@ -71,7 +75,7 @@ class PromptPages(Pages):
             raise NotFoundError("entry", text)
         tenant, seq = run.agent.tenant, int(text)
         entries = await self._runtime.journal(tenant, run.run_id, seq + 1, _WHOLE_JOURNAL)
-        reply = next((each for each in entries[-1:] if each.seq == seq and each.kind is EntryKind.MODEL_REPLIED), None)
+        reply = next((each for each in entries[-1:] if each.seq == seq and was_asked(each)), None)
         if reply is None:
             raise NotFoundError("reply", text)
         view = prompt_view(entries, await self._runtime.prompt_texts(tenant, run.run_id), seq)
@@ -85,6 +89,8 @@ class PromptPages(Pages):
             "prompt.html",
             run=run,
             reply=reply,
+            model=str(reply.data.get("model") or _last_asked(entries) or view.built.data.get("model", "")),
+            error=_error_of(reply),
             view=view,
             bar=segments(view.parts),
             counted=(reply.data.get("usage") or {}).get("prompt_tokens", 0),
@@ -119,6 +125,18 @@ def shown_tools(schemas: str) -> list[OfferedTool]:
         for each, text in functions
     ]
     return sorted(found, key=lambda each: (-each.tokens, each.name))
+
+
+def _last_asked(entries: Sequence[JournalEntry]) -> str:
+    """Return the model that was to be asked next after the last attempt that failed, empty if none did."""
+    failed = _failed_before(entries)
+    return str(failed[-1].get("next_model", "")) if failed else ""
+
+
+def _error_of(reply: JournalEntry) -> str:
+    """Return why nothing came of asking, empty if something did."""
+    error = reply.data.get("error")
+    return str(error.get("message", "")) if isinstance(error, dict) else str(error or "")
 
 
 def _failed_before(entries: Sequence[JournalEntry]) -> list[JsonObject]:

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar
 
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -46,6 +47,16 @@ _LOOKED_AT_FOR_REPEATS = 100
 """How many of the newest runs of an agent that were asked for are looked at."""
 _FIRST_ENTRIES = 12
 """Among the first ones is how the prompt was built."""
+
+
+class UsedDefinition(Struct, frozen=True):
+    """The definition of an agent as a run has it."""
+
+    version: str
+    changed: bool
+    """Whether it is another one by now."""
+    model: str
+    """The first that the run was to ask."""
 
 
 class RunPages(Pages):
@@ -119,8 +130,8 @@ class RunPages(Pages):
         )
         return [each for each in (await self._runtime.search_runs(where)).runs if each.trigger.source == run.run_id]
 
-    async def _definition(self, run: Run, entries: Sequence[JournalEntry]) -> tuple[str, bool] | None:
-        """Return the version of the agent's definition that the run has, and whether it is another one by now; None: it is not known."""
+    async def _definition(self, run: Run, entries: Sequence[JournalEntry]) -> UsedDefinition | None:
+        """Return the agent's definition that the run has; None: it is not known."""
         if not entries or entries[0].seq > 1:
             entries = await self._runtime.journal(run.agent.tenant, run.run_id, _FIRST_ENTRIES + 1, _FIRST_ENTRIES)
         built = [each.data for each in entries if each.kind is EntryKind.PROMPT_BUILT]
@@ -130,8 +141,8 @@ class RunPages(Pages):
         try:
             present = (await self._runtime.definition(run.agent)).version
         except (DefinitionError, UnknownAgentError):
-            return version, True
-        return version, present != version
+            present = ""
+        return UsedDefinition(version, present != version, str(built[0].get("model", "")))
 
     @page("GET /console/runs/{run_id}/entries/{seq}", "runs:read")
     async def console_entry(self, request: Request) -> Response:

@@ -69,6 +69,11 @@ def model_call_record(reply: ModelReply, waited: float = 0.0, route: ModelRoute 
     return data
 
 
+def unanswered_record(model: str, error: str) -> JsonObject:
+    """Return the data of a model_call ledger record for a call that nothing came of; `model`: the last that was asked, if any was."""
+    return {"model": model, "error": error} if model else {"error": error}
+
+
 def embedding_record(call: EmbeddedCall, purpose: EmbeddingPurpose) -> JsonObject:
     """Return the data of a model_call ledger record for vectors."""
     data: JsonObject = to_builtins(call)

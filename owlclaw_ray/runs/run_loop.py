@@ -25,6 +25,7 @@ from owlclaw_ray.domain.entries import (
     model_replied,
     prompt_skills,
     slot_wait,
+    unanswered_record,
     visibility_record,
 )
 from owlclaw_ray.domain.journal import EntryKind
@@ -192,7 +193,8 @@ class RunLoop:
                 return None
             result = RunResult(RunStatus.CANCELLED)
         if self._asking is not None:
-            journal.audit(LedgerKind.MODEL_CALL, f"failed-{self._conversation.turns}", {"error": _reason(result)})
+            record = unanswered_record(self._asking, _reason(result))
+            journal.audit(LedgerKind.MODEL_CALL, f"failed-{self._conversation.turns}", record)
         started = (self._dispatch or self._new_dispatch()).close(_reason(result))
         await _end_started(run, journal, self._services, started)
         return await _ended(run, journal, self._services.clock, result)

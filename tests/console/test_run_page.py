@@ -22,6 +22,7 @@ from owlclaw_ray.ids import RecordId
 from owlclaw_ray.models.sanitise import as_data
 from owlclaw_ray.runs.prompt import first_message, system_prompt
 from tests.console.conftest import issued, token_of
+from tests.console.test_fleet import words
 from tests.console.test_pages import COLD_BYTES, HARMFUL, change, is_harmless, journal, triggered
 
 DEFINITION = AgentDefinition("patient", "v1", "", "You are calm.", "", "", ModelChoice(("small",)))
@@ -202,6 +203,39 @@ async def test_what_a_model_saw_is_taken_apart_with_its_tokens_memories_skills_a
     assert plain.headers["content-type"].startswith("text/plain")
     assert "Hedge early." in plain.text
     assert '"busy"' in plain.text
+
+
+async def test_what_a_model_saw_that_did_not_answer_is_shown_with_why_and_which_it_was(browser, runtime):
+    refused = (
+        EntryKind.RUN_FINISHED,
+        {"status": "failed", "error": {"type": "model_failed", "message": "no credit left"}},
+    )
+    run_id = await told(runtime, built("Pay it back."), FAILED, refused)
+    page = (await browser.get(f"/console/runs/{run_id}")).text
+    for seq in (4, 5):
+        assert f'href="/console/runs/{run_id}/entries/{seq}/prompt">what it saw' in article(page, seq)
+    assert "Model asked large" in words(page)
+
+    attempt, end = [(await browser.get(f"/console/runs/{run_id}/entries/{seq}/prompt")).text for seq in (4, 5)]
+
+    assert "No answer came of it 429" in words(attempt)
+    assert "Model large" in words(attempt)
+    assert "Attempts that failed before" not in attempt
+    assert "No answer came of it no credit left" in words(end)
+    assert "Model small" in words(end)
+    assert "Attempts that failed before" in end
+    for shown in (attempt, end):
+        assert "Pay it back." in shown
+        assert "You are calm." in shown
+        assert "as the model counted" not in shown
+
+
+async def test_a_run_that_ended_for_another_reason_has_nothing_that_a_model_saw_for_its_end(browser, runtime):
+    over = (EntryKind.RUN_FINISHED, {"status": "timeout", "error": {"type": "run_timeout", "message": "late"}})
+    run_id = await told(runtime, built(), replied(), over)
+
+    assert "what it saw" not in article((await browser.get(f"/console/runs/{run_id}")).text, 5)
+    assert (await browser.get(f"/console/runs/{run_id}/entries/5/prompt")).status_code == 404
 
 
 async def test_what_was_shown_for_no_reply_or_is_not_known_is_a_404(browser, runtime):

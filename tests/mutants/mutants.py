@@ -213,7 +213,7 @@ MUTANTS = (
         12,
         "what a model call ended with is not recorded",
         "owlclaw_ray/runs/run_loop.py",
-        'journal.audit(LedgerKind.MODEL_CALL, f"failed-{self._conversation.turns}", {"error": _reason(result)})',
+        'journal.audit(LedgerKind.MODEL_CALL, f"failed-{self._conversation.turns}", record)',
         "pass",
         _RUNS,
     ),

@@ -187,8 +187,9 @@ class CommitMetrics:
     def _count_model_call(self, data: JsonObject) -> None:
         for attempt in data.get("failed_attempts", ()):
             self._model_failures.labels(self._bounded("model", attempt["model"])).inc()
-        if "model" not in data:
-            self._model_calls.labels(UNKNOWN, "failed").inc()
+        if "error" in data:
+            model = self._bounded("model", data["model"]) if "model" in data else UNKNOWN
+            self._model_calls.labels(model, "failed").inc()
             return
         model, usage = self._bounded("model", data["model"]), data["usage"]
         self._model_calls.labels(model, OK).inc()

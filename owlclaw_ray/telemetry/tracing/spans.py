@@ -217,7 +217,7 @@ class RunSpans:
         result = self._run.result
         kind = "cancelled" if result is None or result.error is None else result.error.type
         built = (entry.data["model"] for entry in self._facts.journal if entry.kind is EntryKind.PROMPT_BUILT)
-        attributes = {**self._asking(next(built, "")), name.ERROR_TYPE: kind}
+        attributes = {**self._asking(record.data.get("model") or next(built, "")), name.ERROR_TYPE: kind}
         span_id = span_of(self._run.run_id, "model", record.record_id)
         times = (min(since, record.at), record.at)
         why = self._content.error(kind, str(record.data["error"]))

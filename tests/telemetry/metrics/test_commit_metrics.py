@@ -235,11 +235,14 @@ async def test_failed_attempts_and_failed_calls_of_models_are_counted(counted):
     usage = {"prompt_tokens": 1, "completion_tokens": 1, "cached_tokens": 0, "cost": 0.0}
     attempts = [{"model": "a", "error": "late", "retryable": True}] * 2
     answered = told(1, LedgerKind.MODEL_CALL, model="b", usage=usage, duration_ms=5, failed_attempts=attempts)
-    await commits.apply([AppendLedger((answered, told(2, LedgerKind.MODEL_CALL, error="all failed")))])
+    unanswered = [told(2, LedgerKind.MODEL_CALL, error="gone"), told(3, LedgerKind.MODEL_CALL, model="c", error="late")]
+    await commits.apply([AppendLedger((answered, *unanswered))])
 
     assert found()["owlclaw_model_attempts_failed_total", "a"] == 2
     assert found()["owlclaw_model_calls_total", "b", "ok"] == 1
     assert found()["owlclaw_model_calls_total", "unknown", "failed"] == 1
+    assert found()["owlclaw_model_calls_total", "c", "failed"] == 1
+    assert ("owlclaw_model_calls_total", "c", "ok") not in found()
 
 
 async def test_of_a_label_there_are_so_many_values_and_then_other(counted, monkeypatch):
