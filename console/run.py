@@ -101,7 +101,7 @@ class RunPages(Pages):
             here=partial(
                 _address, run, view=view if view != VIEWS[0] else "", before=before, picture=picture, zoom=str(zoom)
             ),
-            did=request.query_params.get("did") == "cancel",
+            did=request.query_params.get("did", "").startswith("cancel"),
             before=before,
             first_page=PAGE + 1,
             first=first,
@@ -195,14 +195,6 @@ class RunPages(Pages):
             data = b"\n".join(b"data: " + line for line in lines)
             body = b"id: %d\nevent: entries\n%s\n\n" % (watched.entries[-1].seq, data)
         return body + (b"event: end\ndata: %s\n\n" % watched.status.value.encode() if watched.over else b"")
-
-    @page("POST /console/runs/{run_id}/cancel", "runs:write")
-    async def console_cancel(self, request: Request) -> Response:
-        """Ask for the run's end."""
-        await read_form(request)
-        run = await run_of(self._runtime, request, request.path_params["run_id"])
-        await self._runtime.cancel(run.agent.tenant, run.run_id, str(principal_of(request)))
-        return see(f"/runs/{run.run_id}?did=cancel")
 
     @page("GET /console/runs/{run_id}/rerun", "runs:write")
     async def console_confirm_rerun(self, request: Request) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from functools import lru_cache
@@ -17,6 +18,24 @@ from owlclaw_ray.errors import ScheduleError
 from owlclaw_ray.schedules.cron import MACROS
 from owlclaw_ray.schedules.firings import following
 
+
+class _CronField(Struct, frozen=True):
+    """The values that a field of a cron expression has."""
+
+    first: int
+    last: int
+    even: bool = True
+    """Whether it always has all of them: months have other numbers of days."""
+
+
+_CRON_FIELDS = (
+    _CronField(0, 59),
+    _CronField(0, 23),
+    _CronField(1, 31, even=False),
+    _CronField(1, 12),
+    _CronField(0, 6),
+)
+_STEP = re.compile(r"(\*|\d{1,2})/(\d{1,2})")
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 _SEPARATE = 6
 """Times of one schedule that a list of what comes shows one by one; what fires more often has one line."""
@@ -40,9 +59,27 @@ def cron_in_words(expression: str) -> str:
     """Return what a valid cron expression says; itself, if there are no words for it."""
     options = Options(use_24hour_time_format=True, locale_code="en_US")
     try:
-        return str(get_description(MACROS.get(expression.lower(), expression), options))
+        return str(get_description(with_listed_steps(MACROS.get(expression.lower(), expression)), options))
     except (FormatException, MissingFieldException):
         return expression
+
+
+def with_listed_steps(expression: str) -> str:
+    """Return the expression with the values of steps that do not come round evenly: */45 of minutes is 0 and 45, not every 45 minutes."""
+    fields = expression.split()
+    if len(fields) != len(_CRON_FIELDS):
+        return expression
+    return " ".join(_listed(text, field) for text, field in zip(fields, _CRON_FIELDS, strict=True))
+
+
+def _listed(text: str, field: _CronField) -> str:
+    step = _STEP.fullmatch(text)
+    if step is None or not int(step[2]):
+        return text
+    begin, every = field.first if step[1] == "*" else int(step[1]), int(step[2])
+    values = range(begin, field.last + 1, every)
+    comes_round = field.even and len(values) * every == field.last - field.first + 1
+    return text if comes_round or every == 1 else ",".join(map(str, values)) or text
 
 
 def _every(seconds: int) -> str:

@@ -35,11 +35,16 @@ function hold(shown, element) {
   held.set(shown, element);
 }
 
+/** What tells a part that can be unfolded from the others around it. */
+const placeOf = (details) => `${details.parentElement.closest("[id]")?.id} ${details.querySelector("summary")?.textContent}`;
+
 function renew(shown, element) {
   if (shown.contains(document.activeElement)) return hold(shown, element);
   held.delete(shown);
   const chosen = shown.matches("tr, #list") ? [...shown.querySelectorAll("input:checked")].map((each) => each.value) : [];
   const copy = element.cloneNode(true);
+  const unfolded = new Map([...shown.querySelectorAll("details")].map((each) => [placeOf(each), each.open]));
+  for (const each of copy.querySelectorAll("details")) each.open = unfolded.get(placeOf(each)) ?? each.open;
   for (const each of chosen.length ? copy.querySelectorAll("input[type=checkbox]") : []) each.checked = chosen.includes(each.value);
   shown.replaceWith(copy);
 }

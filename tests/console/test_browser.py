@@ -290,6 +290,25 @@ def test_the_palette_offers_nothing_that_its_user_may_not_see(chromium, http):
     context.close()
 
 
+def test_what_somebody_has_unfolded_stays_so_when_the_part_around_it_is_renewed(chromium, http):
+    http.post("/v1/agents/assistant/triggers?wait=60", json={"focus": "look"}).raise_for_status()
+    with opened(chromium, http) as page:
+        page.clock.install()
+        page.goto(f"{http.base_url}/console/runs")
+        chart = page.locator("#minutes")
+        renewed = chart.evaluate(
+            "each => { each = each.cloneNode(true); each.dataset.v = 'another'; return each.outerHTML; }"
+        )
+        page.route("**fragment=chart*", lambda route: route.fulfill(body=renewed))
+        chart.get_by_text("As a table").click()
+        page.evaluate("document.activeElement.blur()")
+
+        page.clock.run_for(61_000)
+
+        expect(chart).to_have_attribute("data-v", "another")
+        expect(chart.locator("details")).to_have_attribute("open", "")
+
+
 def test_without_scripts_everything_is_there_but_what_is_live(chromium, http):
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()
@@ -300,7 +319,8 @@ def test_without_scripts_everything_is_there_but_what_is_live(chromium, http):
     page.goto(f"{http.base_url}/console/agents/cashier:still")
     page.get_by_label("Focus").fill("without scripts")
     page.get_by_role("button", name="Trigger").click()
-    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("link", name="Cancel…").click()
+    page.get_by_role("button", name="Cancel 1 run").click()
     expect(page.get_by_text("The run is asked to stop")).to_be_visible()
     page.goto(f"{http.base_url}/console/runs")
     page.get_by_role("checkbox").first.check()
@@ -319,9 +339,11 @@ def test_every_page_fits_and_names_what_it_has(chromium, http, width, scheme):
     run = approval["run_id"]
     long = "assistant:" + "w" * 120
     http.post(f"/v1/agents/{long}/triggers?wait=30", json={"focus": "x" * 400, "payload": {"y": "z" * 900}})
+    of_long = http.post(f"/v1/agents/{long}/triggers?wait=30", json={"payload": "z " * 3_000}).json()["run_id"]
     paths = [
         "runs", "runs?status=terminated", f"runs/{run}", f"runs/{run}?view=journal", f"runs/selection?action=cancel&run={run}",
-        "agents", "agents/assistant", f"agents/{long}", "agents/assistant/memories", "approvals", f"approvals/{approval['approval_id']}",
+        "agents", "agents/assistant", f"agents/{long}", f"runs/{of_long}",
+        "agents/assistant/memories", "approvals", f"approvals/{approval['approval_id']}",
     ]  # fmt: skip
     with opened(chromium, http, viewport={"width": width, "height": 800}, color_scheme=scheme) as page:
         for path in paths:

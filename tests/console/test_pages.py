@@ -257,9 +257,16 @@ async def test_a_run_is_cancelled_and_run_again_by_its_forms(browser, runtime):
     run = await triggered(runtime, "patient", "wait", {"n": 1})
     page = f"/console/runs/{run.run_id}"
 
-    done = await browser.fill(page, f"{page}/cancel")
-    assert (done.status_code, done.headers["location"]) == (303, f"{page}?did=cancel")
+    asking = html.unescape(
+        re.search(r'<a class="button danger" href="([^"]+)">Cancel…', (await browser.get(page)).text)[1]
+    )
+    assert "Cancel: 1 run<" in (await browser.get(asking)).text
+    assert not runtime._runs[run.run_id].cancel_requested
+    done = await browser.fill(asking, "/console/runs/selection", action="cancel", run=run.run_id, back=page)
+    assert (done.status_code, done.headers["location"]) == (303, f"{page}?did=cancel-1")
     assert runtime._runs[run.run_id].cancel_requested
+    assert "The run is asked to stop" in (await browser.get(done.headers["location"])).text
+    assert "Cancel…" not in (await browser.get(page)).text
     form = {"token": token_of((await browser.get(f"{page}/rerun")).text), "once": "o" * 16}
     answers = [await browser.send_form(f"{page}/rerun", **form) for _ in range(2)]
     (_, second) = runtime._runs.values()

@@ -249,11 +249,6 @@ def _of_key(action: str, **fields: str) -> Callable[[World], Form]:
     return made
 
 
-def _cancel(world: World) -> Form:
-    run = world.waiting()["run_id"]
-    return Form(f"runs/{run}", f"runs/{run}/cancel", {}, lambda: world.ask(f"/v1/runs/{run}")["cancel_requested"])
-
-
 def _cancel_selected(world: World) -> Form:
     run = world.waiting()["run_id"]
     page = f"runs/selection?action=cancel&run={run}"
@@ -329,7 +324,6 @@ MADE: dict[str, Callable[[World], Form]] = {
     "POST /console/keys/{key_id}/rotate": _of_key("rotate", grace_hours="1"),
     "POST /console/runs/matching": _cancel_matching,
     "POST /console/runs/selection": _cancel_selected,
-    "POST /console/runs/{run_id}/cancel": _cancel,
     "POST /console/runs/{run_id}/rerun": _rerun,
     "POST /console/schedules": _new_schedule,
     "POST /console/schedules/{schedule_id}/backfill": _backfill,

@@ -17,6 +17,7 @@ from console.schedule_times import (
     instant,
     next_times,
     what_comes,
+    with_listed_steps,
     zone_of,
 )
 from owlclaw_ray.domain.agent import AgentRef
@@ -50,11 +51,32 @@ def tick(due: datetime, outcome: TickOutcome = TickOutcome.FIRED, count: int = 1
         ({"cron_expression": "0 9 * * MON-FRI"}, "At 09:00, Monday through Friday"),
         ({"cron_expression": "30 21 * * *"}, "At 21:30"),
         ({"cron_expression": "0 9 1 * FRI"}, "At 09:00, on day 1 of the month, or on Friday"),
+        ({"cron_expression": "*/45 * * * *"}, "At 0 and 45 minutes past the hour"),
+        ({"cron_expression": "*/20 * * * *"}, "Every 20 minutes"),
+        ({"cron_expression": "5/25 * * * *"}, "At 5, 30, and 55 minutes past the hour"),
+        ({"cron_expression": "0 */5 * * *"}, "At 00:00, 05:00, 10:00, 15:00 and 20:00"),
+        ({"cron_expression": "0 */6 * * *"}, "Every 6 hours"),
+        ({"cron_expression": "0 9 */10 * *"}, "At 09:00, on day 1, 11, 21, and 31 of the month"),
+        ({"cron_expression": "0 9 * * */2"}, "At 09:00, only on Sunday, Tuesday, Thursday, and Saturday"),
+        ({"cron_expression": "*/1 * * * *"}, "Every minute"),
         ({"cron_expression": "@Weekly"}, "At 00:00, only on Sunday"),
     ],
 )
 def test_a_schedule_says_in_words_when_it_fires(fields, words):
     assert in_words(schedule(**fields)) == words
+
+
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("begin", ["*", "3"])
+def test_steps_that_are_listed_mean_the_same_times(place, begin):
+    for every in range(1, 32):
+        fields = ["7", "9", "*", "*", "*"]
+        fields[place] = f"{begin}/{every}"
+        rule = schedule(cron_expression=" ".join(fields))
+
+        listed = replace(rule, cron_expression=with_listed_steps(rule.cron_expression))
+
+        assert next_times(listed, 8) == next_times(rule, 8), rule.cron_expression
 
 
 def test_a_heartbeat_says_that_it_looks_first():

@@ -52,7 +52,6 @@ def test_pages_and_forms_of_what_another_tenant_has_are_those_of_what_nobody_has
     ):
         assert theirs.get(f"/console/{path}").status_code == 404, path
     for path, fields in (
-        (f"runs/{run}/cancel", {}),
         (f"runs/{run}/rerun", {}),
         ("runs/selection", {"action": "cancel", "run": run}),
         ("runs/matching", {"action": "cancel", "status": "open", "upto": run}),

@@ -301,7 +301,9 @@ async def test_a_model_call_that_a_cancel_stopped_is_in_the_ledger(world):
     await world.clock.settle()
 
     [record] = await world.nodes[0].gate.read(LedgerFilter(DEFAULT_TENANT, run_id=RUN, kind=LedgerKind.MODEL_CALL))
-    assert record.record.data["error"] == "the run was cancelled"
+    entries = await world.nodes[0].gate.read(JournalOfRun(DEFAULT_TENANT, RUN))
+    [built] = [each.data["model"] for each in entries if each.kind is EntryKind.PROMPT_BUILT]
+    assert record.record.data == {"model": built, "error": "the run was cancelled"}
 
 
 async def test_an_activation_that_learns_of_its_successor_stops_its_tools_at_once(world):
