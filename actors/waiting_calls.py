@@ -8,12 +8,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from actors.nodes import living_nodes
-from actors.remote import GATEWAY, ROOT, NamedActor, PartName, in_time
+from actors.remote import GATEWAY, ROOT, NamedActor, NamedRoot, PartName, in_time
 from owlclaw_ray.domain.queue_length import Queue
 
 if TYPE_CHECKING:
     from actors.model_gateway import ModelGatewayActor
-    from actors.root import RootActor
 
 _ANSWER_SECONDS = 3.0
 
@@ -29,7 +28,7 @@ class WaitingCalls:
     def __init__(self, namespace: str) -> None:
         self._namespace = namespace
         self._gateways: dict[str, NamedActor[ModelGatewayActor]] = {}
-        self._roots: dict[str, NamedActor[RootActor]] = {}
+        self._roots: dict[str, NamedRoot] = {}
 
     async def lengths(self) -> Mapping[Queue, int]:
         """Return how many wait; without those of a kind unless all nodes answer in time, and none unless Ray says which there are."""
