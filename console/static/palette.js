@@ -6,6 +6,7 @@ const PLACES_OF_IDS = { run: "runs", apr: "approvals", sch: "schedules" };
 const MOST = 6;
 const header = document.querySelector("header.side");
 const places = [...(header?.querySelectorAll("nav > a, nav .wide a") ?? [])].map((each) => ({ title: each.firstChild.data.trim(), kind: "page", href: each.getAttribute("href") }));
+const isNarrowed = header?.hasAttribute("data-narrowed");
 const sees = (name) => places.some((each) => each.href === `${ROOT}/${name}`);
 
 /** What a part of a page leads to: the links in it that match the selector. Throws if the server does not answer. */
@@ -55,7 +56,7 @@ class Palette {
     const text = this.field.value.trim();
     const matches = (all) => all.filter((each) => each.title.toLowerCase().includes(text.toLowerCase())).slice(0, text ? MOST : all.length);
     const first = [...named(text), ...matches(places)];
-    const search = text && sees("runs") ? [{ title: text, kind: "search the runs", href: `${ROOT}/runs?text=${encodeURIComponent(text)}` }] : [];
+    const search = text && sees("runs") && !isNarrowed ? [{ title: text, kind: "search the runs", href: `${ROOT}/runs?text=${encodeURIComponent(text)}` }] : [];
     this.moved = false;
     this.note.textContent = "";
     this.offer([...first, ...search]);
@@ -66,13 +67,20 @@ class Palette {
   /** What the lists of agents and runs find. */
   async found(text, matches) {
     try {
-      const runs = sees("runs") ? await links(`runs?fragment=rows&text=${encodeURIComponent(text)}`, "a.row", "run") : [];
+      const runs = sees("runs") ? await this.runs(text) : [];
       const begins = sees("agents") ? await links(`agents?fragment=rows&name=${encodeURIComponent(text)}`, "td.c-name a.agent", "agent") : [];
       return [...begins.slice(0, MOST), ...matches(await this.agents), ...runs.slice(0, MOST)];
     } catch {
       this.note.textContent = "The server does not answer: agents and runs are not found now.";
       return [];
     }
+  }
+
+  /** Runs whose focus has the text: of all agents, or of the first ones if the key is for some alone, which has no list of all runs. */
+  async runs(text) {
+    const within = isNarrowed ? (await this.agents).slice(0, MOST).map(({ title }) => `&agent=${encodeURIComponent(title)}`) : [""];
+    const found = await Promise.all(within.map((agent) => links(`runs?fragment=rows&text=${encodeURIComponent(text)}${agent}`, "a.row", "run")));
+    return found.flat();
   }
 
   /** Show where one can go, if the text is still that for which it was found. */

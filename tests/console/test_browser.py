@@ -273,6 +273,28 @@ def test_agents_beyond_the_first_ones_are_completed_as_one_types(chromium, http)
         ).to_be_visible()
 
 
+def test_the_palette_finds_runs_of_the_agents_that_a_key_is_for(chromium, http):
+    for agent in ("assistant:mine", "assistant:theirs"):
+        http.post(
+            f"/v1/agents/{agent}/triggers?wait=60", json={"focus": f"weigh crate 88 of {agent}"}
+        ).raise_for_status()
+    asked = {"name": "narrow", "scopes": ["viewer"], "agents": ["agent:assistant:mine"]}
+    context = chromium.new_context()
+    page = context.new_page()
+    page.goto(f"{http.base_url}/console/sign-in")
+    page.get_by_label("Access key").fill(http.post("/v1/keys", json=asked).json()["key"])
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url("**/console/runs*")  # with its scripts
+    expect(page.get_by_role("heading", level=1)).to_have_text("Runs")
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("combobox", name="Page, agent, run")).to_be_focused()
+    page.keyboard.type("crate 88")
+
+    expect(page.get_by_role("dialog").get_by_role("option")).to_have_count(1)
+    expect(page.get_by_role("dialog").get_by_role("option")).to_contain_text("weigh crate 88 of assistant:mine")
+    context.close()
+
+
 def test_the_palette_offers_nothing_that_its_user_may_not_see(chromium, http):
     key = http.post("/v1/keys", json={"name": "approver alone", "scopes": ["approvals:read"]}).json()["key"]
     context = chromium.new_context()

@@ -16,6 +16,8 @@ from serve.processes import command_line
 pytestmark = [pytest.mark.ray, pytest.mark.long, pytest.mark.timeout(600)]
 
 VALUE = "correct-horse-battery-staple"
+MANY = 200
+"""Runs of as many agents, after the one that is looked at closely."""
 APP = """
 import logging
 
@@ -112,9 +114,14 @@ def test_no_secret_is_told_by_anything_that_people_or_programs_read(installation
             short = http.put("/v1/secrets/CRM", json={"value": [VALUE]}, headers=admin)
             ran = http.post("/v1/agents/worker/triggers?wait=60", headers=admin).json()
             run = http.get(f"/v1/runs/{ran['run_id']}?events=true", headers=admin)
+            triggers = [{"agent": f"worker:{number}"} for number in range(MANY)]
+            http.post("/v1/triggers:batch", json={"triggers": triggers}, headers=admin).raise_for_status()
+            while http.get("/v1/runs?open=true&limit=1", headers=admin).json()["runs"]:
+                assert installation.process.poll() is None
+            listed = http.get("/v1/runs?status=completed&limit=500", headers=admin)
             answers = [each for key in (first, other) for each in asked_in_every_way(http, key)]
             http.post("/v1/keys/" + other.split("_")[1] + "/revoke", headers=admin)
-            ledger = http.get("/v1/ledger", headers=admin)
+            ledger = http.get("/v1/ledger?limit=1000", headers=admin)
         receiver.wait_for(lambda spans: sum(each.attributes["owlclaw.run.id"] == ran["run_id"] for each in spans) >= 6)
         spans = str(receiver.spans)
         shown = [
@@ -126,11 +133,12 @@ def test_no_secret_is_told_by_anything_that_people_or_programs_read(installation
         assert installation.interrupt() == 0
 
     assert ran["status"] == "completed"
+    assert len(listed.json()["runs"]) == MANY + 1
     assert [each["data"].get("error") for each in run.json()["events"] if each["kind"] == "tool_finished"][1]
     assert "[redacted:CRM]" in run.text + ledger.text
     secrets = secrets_of(master, first, other)
     texts = {
-        "answers": [each.text + str(each.headers) for each in (*answers, put, short)],
+        "answers": [each.text + str(each.headers) for each in (*answers, put, short, listed)],
         "the run": [
             run.text.replace(f"it is {VALUE}", "")
         ],  # what the model itself says stays in the journal of its run
