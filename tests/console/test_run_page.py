@@ -547,6 +547,7 @@ async def test_pages_are_compressed_for_browsers_that_take_it_and_no_two_have_th
 ):
     run_id = await told(runtime, built(), *[replied() for _ in range(50)])
     path = f"/console/runs/{run_id}?before=40"
+    await browser.sign_in(await issued(runtime, "admin"))
 
     pages = [await browser.get(path) for _ in range(20)]
     plain = await browser.get(path, headers={"Accept-Encoding": "br"})
