@@ -11,6 +11,9 @@ from actors.fleet_nodes import node_names, ray_nodes
 from actors.plan import RuntimePlan
 from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, ROOT, SCHEDULER, NamedActor, PartName, in_time
 from actors.scheduler import SchedulerCounts
+from owlclaw_ray.access.quota_use import TenantQuotaUse, quota_uses
+from owlclaw_ray.errors import StoreUnavailableError
+from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.store.queries import ActiveRunCounts, PendingCallbackCount, Query
 from owlclaw_ray.telemetry.metrics import gauges
 from owlclaw_ray.telemetry.metrics.api import MetricFamily
@@ -30,8 +33,8 @@ R = TypeVar("R")
 class FleetMetrics:
     """Implements Metrics. What is of one node has the label `node`; the rest is the cluster's."""
 
-    def __init__(self, plan: RuntimePlan) -> None:
-        self._namespace = plan.namespace
+    def __init__(self, plan: RuntimePlan, clock: Clock) -> None:
+        self._namespace, self._clock = plan.namespace, clock
         self._keepers: dict[str, NamedActor[KeeperActor]] = {}
         self._gateways: dict[str, NamedActor[ModelGatewayActor]] = {}
         self._roots: dict[str, NamedActor[RootActor]] = {}
@@ -48,13 +51,14 @@ class FleetMetrics:
         self._keepers = self._on_each(KEEPER, nodes, self._keepers)
         self._gateways = self._on_each(GATEWAY, nodes, self._gateways)
         keepers = list(self._keepers.values())
-        (counted, slots, loads), (active, pending), (hosts, lease), scheduled, exported = await asyncio.gather(
+        (counted, slots, loads), (active, pending), quotas, (hosts, lease), scheduled, exported = await asyncio.gather(
             asyncio.gather(
                 asyncio.gather(*(_ask(keeper.call.metrics) for keeper in keepers)),
                 asyncio.gather(*(_ask(gateway.call.slots) for gateway in self._gateways.values())),
                 asyncio.gather(*(_ask(root.call.load) for root in self._roots.values())),
             ),
             asyncio.gather(_first(keepers, ActiveRunCounts()), _first(keepers, PendingCallbackCount())),
+            self._quotas(keepers),
             asyncio.gather(_ask(self._directory.call.hosts), _ask(self._directory.call.lease)),
             _ask(self._scheduler.call.counts),
             _ask(None if self._exporter is None else self._exporter.call.counts),
@@ -78,11 +82,18 @@ class FleetMetrics:
             families += labelled(told, "node", nodes[seen.node_id])
         families += [gauges.lease_held(lease.held)] if lease is not None else []
         families += [gauges.active_runs(active)] if active is not None else []
+        families += gauges.quotas(quotas) if quotas is not None else ()
         families += gauges.pool(hosts) if hosts is not None else ()
         families += [gauges.callbacks_pending(pending)] if self._has_callbacks and pending is not None else []
         families += _scheduler_families(scheduled) if scheduled is not None else ()
         families += gauges.traces(exported) if exported is not None else ()
         return families
+
+    async def _quotas(self, keepers: Sequence[NamedActor[KeeperActor]]) -> Sequence[TenantQuotaUse] | None:
+        try:
+            return await quota_uses(_FirstOf(keepers), self._clock.now())
+        except StoreUnavailableError:
+            return None
 
     def _on_each(
         self, part: PartName[A], nodes: Iterable[str], known: Mapping[str, NamedActor[A]]
@@ -95,6 +106,19 @@ def _scheduler_families(counts: SchedulerCounts) -> Iterator[MetricFamily]:
         yield gauges.callback_attempts(counts.callbacks)
     if counts.alarms is not None:
         yield from gauges.hatchet(counts.alarms)
+
+
+class _FirstOf:
+    """Implements QueryStore: asks the Keepers until one answers."""
+
+    def __init__(self, keepers: Sequence[NamedActor[KeeperActor]]) -> None:
+        self._keepers = keepers
+
+    async def read(self, query: Query[R]) -> R:
+        answer = await _first(self._keepers, query)
+        if answer is None:
+            raise StoreUnavailableError("no Keeper answers")
+        return answer
 
 
 async def _first(keepers: Sequence[NamedActor[KeeperActor]], query: Query[R]) -> R | None:

@@ -8,22 +8,15 @@ from types import MappingProxyType
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
-from owlclaw_ray.access.quota_use import quota_use
-from owlclaw_ray.domain.budget import minute_of
+from owlclaw_ray.access.quota_use import accounts_of, quota_use
 from owlclaw_ray.domain.callback import MAX_NETWORKS, network_problem
 from owlclaw_ray.domain.ledger import access_record
 from owlclaw_ray.domain.principal import Principal, check_name, parse_tenant
 from owlclaw_ray.domain.quota import (
-    HELD,
     MAX_QUOTA,
-    MODEL_TOKENS_A_MINUTE,
     NO_QUOTAS,
-    STARTS_A_MINUTE,
     Quotas,
     QuotaUse,
-    held_account,
-    model_tokens_budget,
-    starts_account,
 )
 from owlclaw_ray.domain.retention import MAX_DAYS, NO_RETENTION, Retention
 from owlclaw_ray.domain.tenant import MAX_WEIGHT, Deletion, Tenant, TenantStatus
@@ -111,16 +104,7 @@ class Tenants:
 
     async def use(self, tenant: Tenant) -> QuotaUse:
         """Return how much of its quotas a tenant uses at the moment. Raises StoreUnavailableError."""
-        now, quotas = self._clock.now(), tenant.quotas
-        budget = model_tokens_budget(quotas)
-        accounts = {
-            **{name: held_account(name, tenant.tenant) for name in HELD if name in quotas.given},
-            STARTS_A_MINUTE: None if quotas.starts_a_minute is None else starts_account(tenant.tenant, minute_of(now)),
-            MODEL_TOKENS_A_MINUTE: None if budget is None else budget.account(tenant.tenant, "", budget.window(now)),
-        }
-        return await quota_use(
-            self._store, {name: account for name, account in accounts.items() if account is not None}
-        )
+        return await quota_use(self._store, accounts_of(tenant, self._clock.now()))
 
     async def change(self, by: Principal, tenant: TenantId, change: TenantChange, *, seen_as: str = "") -> Tenant:
         """Change a tenant, if `seen_as` is its fingerprint or empty, and return it. Raises NotFoundError, InvalidAccessError,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from msgspec.structs import replace
 from typing_extensions import override
 
+from owlclaw_ray.access.quota_use import quota_uses
 from owlclaw_ray.access.tenant_terms import TenantTerms
 from owlclaw_ray.access.tenants import NOTHING
 from owlclaw_ray.app import OwlClaw
@@ -399,13 +400,17 @@ class LocalMetrics:
         store: QueryStore,
         directory: Directory,
         slots: Callable[[], Sequence[SlotCounts]],
+        clock: Clock,
     ) -> None:
-        self._counted, self._store, self._directory, self._slots = counted, store, directory, slots
+        self._counted, self._store, self._directory = counted, store, directory
+        self._slots, self._clock = slots, clock
 
     async def families(self) -> Sequence[MetricFamily]:
         """See Metrics.families."""
         active = gauges.active_runs(await self._store.read(ActiveRunCounts()))
-        return (*self._counted.families(), active, *gauges.pool(self._directory.hosts()), *gauges.slots(self._slots()))
+        quotas = gauges.quotas(await quota_uses(self._store, self._clock.now()))
+        pool, slots = gauges.pool(self._directory.hosts()), gauges.slots(self._slots())
+        return (*self._counted.families(), active, *quotas, *pool, *slots)
 
 
 class LocalDispatcher(Dispatcher):
@@ -537,7 +542,7 @@ def assemble(
         artifacts=artifacts,
         health_of=healthy,
         mcp=mcp,
-        metrics=LocalMetrics(counted or CommitMetrics(), grouped, directory, slots),
+        metrics=LocalMetrics(counted or CommitMetrics(), grouped, directory, slots, clock),
         sources=webhook_sources,
         callbacks=callbacks,
         callback_secrets=callback_secrets,

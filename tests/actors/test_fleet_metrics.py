@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from msgspec.structs import replace
 
@@ -10,16 +12,21 @@ from actors.fleet_metrics import FleetMetrics
 from actors.fleet_nodes import RayNode
 from actors.remote import DIRECTORY, EXPORTER, GATEWAY, KEEPER, ROOT, SCHEDULER
 from actors.scheduler import SchedulerCounts
+from owlclaw_ray.domain.budget import BudgetUse
 from owlclaw_ray.domain.node import LeaseView, NodeLoad
+from owlclaw_ray.domain.quota import Quotas
 from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.tenant import Tenant
 from owlclaw_ray.domain.tracing import Destination, TracingOptions
+from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.models.provider_slots import SlotCounts
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts
-from owlclaw_ray.store.queries import ActiveRunCounts, PendingCallbackCount
+from owlclaw_ray.store.queries import ActiveRunCounts, BudgetUses, PendingCallbackCount, TenantPage
 from owlclaw_ray.telemetry.metrics.commit_metrics import CommitMetrics
 from owlclaw_ray.telemetry.metrics.exposition import text_of
 from owlclaw_ray.telemetry.trace_export import ExportCounts
+from owlclaw_ray.testing.clock import ManualClock
 from owlclaw_ray.webhooks.outbox import CallbackCounts, CallbackOptions
 from tests.actors.plans import plan_in
 from tests.actors.steered import SteeredActors
@@ -36,6 +43,7 @@ NODES = (
     ray_node("node-b-2", "beta"),
     ray_node("node-c-1", "gamma", alive=False),
 )
+AT = datetime(2026, 11, 29, tzinfo=UTC)
 LOAD = NodeLoad(
     hosts=2,
     agents=9,
@@ -58,6 +66,8 @@ class Cluster(SteeredActors):
             "metrics": CommitMetrics().families(),
             ActiveRunCounts: {RunStatus.QUEUED: 2},
             PendingCallbackCount: 7,
+            TenantPage: [Tenant(TenantId("acme"), "Acme", AT, "ada", quotas=Quotas(open_runs=100, agents=9))],
+            BudgetUses: [BudgetUse("quota.open_runs@acme", 40, 2)],
             "slots": (SlotCounts("openai", 48, 40, 7),),
             "load": LOAD,
             "lease": self.lease,
@@ -81,7 +91,7 @@ def read(cluster):
     plan = plan_in()
 
     async def read(**changes):
-        families = await FleetMetrics(replace(plan, **changes)).families()
+        families = await FleetMetrics(replace(plan, **changes), ManualClock()).families()
         return text_of(families).decode().splitlines()
 
     return read
@@ -208,3 +218,16 @@ async def test_callbacks_that_nothing_sends_are_seen_to_pile_up(read, cluster):
     lines = [line for line in await read(callbacks=CALLBACKS) if line.startswith("owlclaw_callback")]
 
     assert lines == ["owlclaw_callbacks_pending 7.0"]
+
+
+async def test_what_tenants_use_of_their_quotas_is_told_beside_them(read, cluster):
+    lines = {line for line in await read() if line.startswith("owlclaw_quota_")}
+    cluster.dead = {(KEEPER, node) for node in ("node-a-1", "node-b-1", "node-b-2")}
+
+    assert lines == {
+        'owlclaw_quota_used{quota="open_runs",tenant="acme"} 42.0',
+        'owlclaw_quota_used{quota="agents",tenant="acme"} 0.0',
+        'owlclaw_quota_limit{quota="open_runs",tenant="acme"} 100.0',
+        'owlclaw_quota_limit{quota="agents",tenant="acme"} 9.0',
+    }
+    assert not [line for line in await read() if line.startswith("owlclaw_quota_used")]

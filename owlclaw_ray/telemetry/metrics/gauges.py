@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from owlclaw_ray.access.quota_use import TenantQuotaUse
 from owlclaw_ray.domain.node import NodeLoad, Slots
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.models.provider_slots import SlotCounts
@@ -125,6 +126,19 @@ def slots(counts: Sequence[SlotCounts]) -> tuple[MetricFamily, ...]:
         MetricFamily(
             "owlclaw_provider_calls", "gauge", "Calls that have a slot of the provider, or wait for one", calls
         ),
+    )
+
+
+def quotas(uses: Sequence[TenantQuotaUse]) -> tuple[MetricFamily, ...]:
+    """Return what tenants use of the quotas that they have, and the quotas."""
+
+    def family(name: str, text: str, number: Callable[[TenantQuotaUse], int]) -> MetricFamily:
+        samples = (Sample(name, (("tenant", each.tenant), ("quota", each.quota)), float(number(each))) for each in uses)
+        return MetricFamily(name, "gauge", text, tuple(samples))
+
+    return (
+        family("owlclaw_quota_used", "What a tenant uses of a quota that it has", lambda each: each.used),
+        family("owlclaw_quota_limit", "Quotas of tenants", lambda each: each.limit),
     )
 
 

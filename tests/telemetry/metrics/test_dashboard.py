@@ -7,11 +7,12 @@ import re
 
 import pytest
 
+from owlclaw_ray.access.quota_use import TenantQuotaUse
 from owlclaw_ray.domain.ledger import LedgerKind, LedgerRecord
 from owlclaw_ray.domain.node import NodeLoad, Slots
 from owlclaw_ray.domain.run import RunStatus
 from owlclaw_ray.domain.schedule import Tick, TickOutcome
-from owlclaw_ray.ids import FiringId, RecordId, RunId, ScheduleId
+from owlclaw_ray.ids import FiringId, RecordId, RunId, ScheduleId, TenantId
 from owlclaw_ray.models.provider_slots import SlotCounts
 from owlclaw_ray.schedules.alarm_sync import AlarmCounts
 from owlclaw_ray.store.commands import (
@@ -72,6 +73,7 @@ def families():
             "a",
         ),
         gauges.callbacks_pending(1),
+        *gauges.quotas([TenantQuotaUse(TenantId("acme"), "open_runs", 4, 9)]),
         gauges.callback_attempts(CallbackCounts()),
         *gauges.hatchet(AlarmCounts()),
         *gauges.traces(ExportCounts()),
@@ -106,6 +108,11 @@ def test_the_dashboard_shows_every_metric(families):
     assert [each.name for each in families if each.name not in shown] == []
 
 
+def test_no_two_panels_have_one_id():
+    ids = [panel["id"] for panel in json.loads(DASHBOARD.read_text())["panels"]]
+    assert len({*ids}) == len(ids)
+
+
 def test_panels_do_not_lie_on_each_other():
     cells = [
         (x, y)
@@ -130,8 +137,12 @@ def test_every_metric_is_documented_with_its_labels(families, samples):
     assert documented == exposed
 
 
-def test_no_metric_is_labelled_by_agent_run_or_tenant(samples):
-    assert not set().union(*samples.values()) & {"agent", "agent_id", "run", "run_id", "tenant", "definition"}
+def test_no_metric_is_labelled_by_agent_or_run_and_only_quotas_by_tenant(samples):
+    assert not set().union(*samples.values()) & {"agent", "agent_id", "run", "run_id", "definition"}
+    assert {name for name, labels in samples.items() if "tenant" in labels} == {
+        "owlclaw_quota_used",
+        "owlclaw_quota_limit",
+    }
 
 
 def test_the_text_names_each_metric_once(families):
