@@ -160,7 +160,11 @@ class AgentPages(Pages):
         return await self._runtime.runs(RunFilter(ref.tenant, ref, None, None, _RECENT, payloads=False))
 
     async def _stats(self, request: Request, ref: AgentRef) -> MemoryStats | None:
-        return await self._runtime.memory.stats(ref) if principal_of(request).may("memories:read") else None
+        """Return what it remembers; None for those who may not see it, and of an agent whose definition is gone."""
+        try:
+            return await self._runtime.memory.stats(ref) if principal_of(request).may("memories:read") else None
+        except UnknownAgentError:
+            return None
 
     async def _besides(
         self, request: Request, view: AgentView, runs: Sequence[Run], stats: MemoryStats | None
@@ -171,10 +175,7 @@ class AgentPages(Pages):
         since, until = last(self._now(), Grain.DAY, _DAYS)
         if principal.may("runs:read"):
             days = await self._runtime.run_usage(RunUsage(ref.tenant, since, until, Grain.DAY, agents=(ref,)))
-        live: list[Schedule] = []
-        for status in (ScheduleStatus.ACTIVE, ScheduleStatus.PAUSED) if principal.may("schedules:read") else ():
-            where = ScheduleFilter(ref.tenant, ref, status, limit=PAGE + 1)
-            live += await self._runtime.timetable.schedules(where)
+        live = await self._schedules(request, ref)
         artifacts = await self._artifacts(request, ref)
         definition = None if view.problem else await self._runtime.definition(ref)
         return {
@@ -214,6 +215,18 @@ class AgentPages(Pages):
             now=self._now(),
         )
         return NextPrompt(segments(parts), counted, known_tools=bool(tools))
+
+    async def _schedules(self, request: Request, ref: AgentRef) -> Sequence[Schedule]:
+        """Return the active ones, then the paused ones, and one more of each if there is one."""
+        live: list[Schedule] = []
+        for status in (
+            (ScheduleStatus.ACTIVE, ScheduleStatus.PAUSED) if principal_of(request).may("schedules:read") else ()
+        ):
+            try:
+                live += await self._runtime.timetable.schedules(ScheduleFilter(ref.tenant, ref, status, limit=PAGE + 1))
+            except UnknownAgentError:  # its definition is gone
+                break
+        return live
 
     async def _artifacts(self, request: Request, ref: AgentRef) -> Sequence[StoredArtifact]:
         """Return the newest, and one more if there is one."""

@@ -100,7 +100,8 @@ class MatchingPages(Pages):
         if action == "cancel":
             done, refused = await cancel_all(self._runtime, found.runs, str(principal_of(request))), 0
         else:
-            done, refused = await run_all_again(self._runtime, request, found.runs, said["once"])
+            done, refusals = await run_all_again(self._runtime, request, found.runs, said["once"])
+            refused = len(refusals)
         progress = replace(progress, done=progress.done + done, refused=progress.refused + refused)
         following = following_place(found)
         if following is None:

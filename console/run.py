@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 from collections.abc import Sequence
 from datetime import datetime
@@ -38,6 +39,7 @@ from serve.streams import KeepAliveTimer
 from serve.surfaces import Surroundings
 
 PAGE = 200
+_DID = re.compile(r"cancel-(\d)")
 _MOST_CURL = 4_000
 VIEWS = ("conversation", "journal")
 PICTURES = ("", "cost", "time")
@@ -101,7 +103,7 @@ class RunPages(Pages):
             here=partial(
                 _address, run, view=view if view != VIEWS[0] else "", before=before, picture=picture, zoom=str(zoom)
             ),
-            did=request.query_params.get("did", "").startswith("cancel"),
+            did=_DID.fullmatch(request.query_params.get("did", "")),
             before=before,
             first_page=PAGE + 1,
             first=first,

@@ -211,7 +211,10 @@ class RunsPages(Pages):
         if action == "cancel":
             done, refused = await cancel_all(self._runtime, chosen, str(principal_of(request))), 0
         else:
-            done, refused = await run_all_again(self._runtime, request, chosen, form.text("once"))
+            done, refusals = await run_all_again(self._runtime, request, chosen, form.text("once"))
+            refused = len(refusals)
+            if refusals and not done:
+                raise refusals[0]
         return back(form.text("back"), "/runs", did=outcome(action, done, refused))
 
     async def _chosen(self, request: Request, run_ids: Sequence[str]) -> Sequence[Run]:
@@ -238,16 +241,13 @@ async def cancel_all(runtime: Runtime, runs: Sequence[Run], by: str) -> int:
     return done
 
 
-async def run_all_again(runtime: Runtime, request: Request, runs: Sequence[Run], once: str) -> tuple[int, int]:
-    """Return how many were triggered again and how many refused; raises the refusal if all were.
-
-    Twice with one `once` it makes one run of each.
-    """
+async def run_all_again(
+    runtime: Runtime, request: Request, runs: Sequence[Run], once: str
+) -> tuple[int, Sequence[OwlClawError]]:
+    """Return how many were triggered again, and why others were not. Twice with one `once` it makes one run of each."""
     outcomes = await runtime.submit_all([again(request, run, f"{once}-{run.run_id}") for run in runs])
     refused = [each for each in outcomes if isinstance(each, OwlClawError)]
-    if refused and len(refused) == len(runs):
-        raise refused[0]
-    return len(runs) - len(refused), len(refused)
+    return len(runs) - len(refused), refused
 
 
 def outcome(action: str, done: int, refused: int) -> str:

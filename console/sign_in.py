@@ -7,7 +7,7 @@ from typing import ClassVar
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from console.pages import PLACES, PREFIX, Pages, own_path, page, places_of, see
+from console.pages import PLACES, Pages, own_path, page, places_of, see
 from console.static_files import static_response
 from console.visits import Visit, read_form
 from owlclaw_ray.access.sessions import CODE_SECONDS
@@ -53,16 +53,18 @@ class SignInPages(Pages):
     @page("GET /console/sign-in/{issuer}/callback", PUBLIC)
     async def console_come_from_issuer(self, request: Request) -> Response:
         """Begin the session of whom the issuer sends back."""
-        visit, answer = Visit.of(request.scope), request.query_params
+        visit, answer, issuer = Visit.of(request.scope), request.query_params, request.path_params["issuer"]
+        begun = self._runtime.sign_ins.begun(issuer, visit.flow)
         response: Response
         try:
-            arrival = await self._runtime.sign_ins.finish(request.path_params["issuer"], answer, visit.flow)
+            arrival = await self._runtime.sign_ins.finish(issuer, answer, visit.flow)
         except UnauthenticatedError as error:
-            response = await self._form(request, PREFIX, str(error))
+            response = await self._form(request, own_path(begun.following if begun else ""), str(error))
         else:
             response = RedirectResponse(own_path(arrival.following), 303)
             visit.begin(response, arrival.session)
-        visit.set(response, "flow", "", 0)
+        if begun is None or answer.get("state") == begun.state:  # that of another tab goes on
+            visit.set(response, "flow", "", 0)
         return response
 
     async def _form(self, request: Request, following: str, problem: str = "") -> Response:

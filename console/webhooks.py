@@ -23,6 +23,9 @@ from serve.parameters import check_owner, only_agent_of, principal_of, submitter
 PAGE = 100
 
 
+_AGAIN = "again"
+
+
 class WebhookPages(Pages):
     """`/console/webhooks`."""
 
@@ -84,7 +87,7 @@ class WebhookPages(Pages):
         )
         return see(f"/webhooks/deliveries/{segment(delivery.delivery_id)}")
 
-    @page("GET /console/webhooks/callbacks", "webhooks:read", "status", "agent", "run", "before")
+    @page("GET /console/webhooks/callbacks", "webhooks:read", "status", "agent", "run", "before", "did")
     async def console_callbacks(self, request: Request) -> Response:
         """Show the callbacks, newest first."""
         agent, run, before = (_text(request, name) for name in ("agent", "run", "before"))
@@ -108,6 +111,7 @@ class WebhookPages(Pages):
             run=run,
             status=status.value if status else "",
             statuses=[each.value for each in CallbackStatus],
+            again=request.query_params.get("did") == _AGAIN,
         )
 
     @page("POST /console/webhooks/callbacks/{callback_id}/redelivery", "webhooks:write")
@@ -123,7 +127,7 @@ class WebhookPages(Pages):
         await check_owner(request, owner)
         await self._runtime.outbox.send_again(tenant, callback_id, str(principal_of(request)))
         asked_by = callback.agent.agent_id if principal_of(request).patterns else ""
-        return back(form.text("back"), f"/webhooks/callbacks{query(run=callback.run_id, agent=asked_by)}")
+        return back(form.text("back"), f"/webhooks/callbacks{query(run=callback.run_id, agent=asked_by)}", did=_AGAIN)
 
     async def _delivery(self, request: Request) -> Delivery:
         delivery_id = DeliveryId(name_in(request, "delivery_id", "delivery"))

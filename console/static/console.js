@@ -38,13 +38,38 @@ function hold(shown, element) {
 /** What tells a part that can be unfolded from the others around it. */
 const placeOf = (details) => `${details.parentElement.closest("[id]")?.id} ${details.querySelector("summary")?.textContent}`;
 
+/** Have what is unfolded, or was folded by hand, be so in the copy, too. */
+function unfold(copy, unfolded) {
+  for (const each of copy.querySelectorAll("details")) each.open = unfolded.get(placeOf(each)) ?? each.open;
+}
+
+const unfoldedIn = (shown) => new Map([...shown.querySelectorAll("details")].map((each) => [placeOf(each), each.open]));
+const looks = (each) => [each.tagName, each.id, each.getAttribute("class"), each.getAttribute("href")].join(" ");
+
+/** Renew what is around the element that a person is using, which alone stays as it is: of what contains it only what is told from all
+ * others beside it, before and now, can stay. */
+function around(shown, fresh) {
+  const kept = [...shown.children].find((each) => each.contains(document.activeElement));
+  const like = kept ? [...fresh.children].filter((each) => looks(each) === looks(kept)) : [];
+  if (like.length !== 1 || [...shown.children].filter((each) => looks(each) === looks(kept)).length !== 1) return;
+  for (const each of [...shown.children]) if (each !== kept) each.remove();
+  const at = [...fresh.children].indexOf(like[0]);
+  kept.before(...[...fresh.children].slice(0, at).map((each) => each.cloneNode(true)));
+  kept.after(...[...fresh.children].slice(at + 1).map((each) => each.cloneNode(true)));
+  if (!kept.matches("section")) around(kept, like[0]);  // a picture is whole
+}
+
 function renew(shown, element) {
-  if (shown.contains(document.activeElement)) return hold(shown, element);
+  if (shown.contains(document.activeElement)) {
+    const unfolded = unfoldedIn(shown);
+    if (shown.matches("tr, #run-head")) around(shown, element);
+    unfold(shown, unfolded);
+    return hold(shown, element);
+  }
   held.delete(shown);
   const chosen = shown.matches("tr, #list") ? [...shown.querySelectorAll("input:checked")].map((each) => each.value) : [];
   const copy = element.cloneNode(true);
-  const unfolded = new Map([...shown.querySelectorAll("details")].map((each) => [placeOf(each), each.open]));
-  for (const each of copy.querySelectorAll("details")) each.open = unfolded.get(placeOf(each)) ?? each.open;
+  unfold(copy, unfoldedIn(shown));
   for (const each of chosen.length ? copy.querySelectorAll("input[type=checkbox]") : []) each.checked = chosen.includes(each.value);
   shown.replaceWith(copy);
 }
@@ -139,6 +164,7 @@ class LiveRegion extends HTMLElement {
 class RunStream extends HTMLElement {
   connectedCallback() {
     this.wait = 1;
+    this.say();
     if (!this.getAttribute("src")) return;
     this.seen = () => {
       if (document.hidden) return this.rest();
@@ -224,7 +250,15 @@ class RunStream extends HTMLElement {
     if (isGone) return this.rest();
     if (!isThere) return this.later(5);
     update(parsed(text));
+    this.say();
     this.later();
+  }
+
+  /** Say what becomes of the run to who listens to the page. */
+  say() {
+    const status = document.querySelector("#run-head .status")?.textContent.trim();
+    if (this.status && status !== this.status) document.getElementById("heard").textContent = `Run ${status}`;
+    this.status = status;
   }
 }
 

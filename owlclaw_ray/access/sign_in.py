@@ -78,6 +78,15 @@ class _Flow(Struct, frozen=True):
     """In seconds since 1970."""
 
 
+class BegunSignIn(Struct, frozen=True):
+    """A sign-in that is under way."""
+
+    state: str
+    """What its answer has to have."""
+    following: str
+    """The page to go on with."""
+
+
 class _Tokens(Struct, frozen=True):
     id_token: str
 
@@ -226,10 +235,19 @@ class SignIns:
     def _redirect_url(self, name: str) -> str:
         return f"{self.public_url}/console/sign-in/{name}/callback"
 
+    def begun(self, name: str, kept: str) -> BegunSignIn | None:
+        """Return the sign-in that the browser which has kept this has begun last, None if it has begun none; raises NotFoundError."""
+        flow = self._begun(self._provider(name), kept)
+        return None if flow is None else BegunSignIn(flow.state, flow.following)
+
+    @staticmethod
+    def _begun(provider: _Provider, kept: str) -> _Flow | None:
+        found = opened(provider.key, kept, provider.issuer.name)
+        return None if found is None else msgspec.json.decode(found, type=_Flow)
+
     def _flow(self, provider: _Provider, state: str, kept: str) -> _Flow:
         """Return the sign-in that the browser has begun and whose answer this is."""
-        found = opened(provider.key, kept, provider.issuer.name)
-        flow = None if found is None else msgspec.json.decode(found, type=_Flow)
+        flow = self._begun(provider, kept)
         if (
             flow is None
             or not hmac.compare_digest(flow.state.encode(), state.encode())

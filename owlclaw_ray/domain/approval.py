@@ -79,6 +79,8 @@ class ApprovalRequest(Struct, frozen=True):
     """How many different principals must allow it."""
     excluded: tuple[str, ...] = ()
     """The principals that may not allow it, because they asked for the run. They may deny it."""
+    ends_run: bool = False
+    """Whether the run's own deadline is over when this expires: it ends then, and is not told of a denial."""
 
     @property
     def role(self) -> str:

@@ -164,6 +164,8 @@ def request_data(request: ApprovalRequest) -> JsonObject:
         del data["needed"]
     if not request.excluded:
         del data["excluded"]
+    if not request.ends_run:
+        del data["ends_run"]
     return data
 
 

@@ -288,6 +288,7 @@ class PermissionGate(Struct, frozen=True):
             started_as="" if lineage is None else lineage.role.value,
             needed=terms.needed,
             excluded=tuple(sorted(terms.excluded)),
+            ends_run=run.deadline is not None and run.deadline <= expires_at,
         )
 
     async def _asked(self, approve: Approve, request: ApprovalRequest) -> ApprovalDecision:

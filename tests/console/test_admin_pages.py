@@ -208,7 +208,9 @@ async def test_callbacks_are_shown_with_their_problem_and_sent_again(browser, ru
     assert rows((await browser.get("/console/webhooks/callbacks?status=dead&run=run_2")).text) == ["cb_2"]
 
     done = await browser.fill("/console/webhooks/callbacks", "/console/webhooks/callbacks/cb_2/redelivery")
-    assert (done.status_code, done.headers["location"]) == (303, "/console/webhooks/callbacks?run=run_2")
+    assert (done.status_code, done.headers["location"]) == (303, "/console/webhooks/callbacks?run=run_2&did=again")
+    assert "The callback is sent again" in (await browser.get(done.headers["location"])).text
+    assert "The callback is sent again" not in (await browser.get("/console/webhooks/callbacks?run=run_2")).text
     assert (await runtime.outbox.callback(DEFAULT_TENANT, "cb_2")).status.value == "pending"
     waiting = await browser.fill("/console/agents/assistant", "/console/webhooks/callbacks/cb_1/redelivery")
     assert waiting.status_code == 409

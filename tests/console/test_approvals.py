@@ -135,6 +135,17 @@ async def test_arguments_that_are_gone_are_not_those_that_the_model_wrote(browse
     assert denied.status_code == 303
 
 
+async def test_where_the_run_has_no_more_time_than_the_call_the_page_says_that_the_run_ends(browser, runtime):
+    approval = runtime.request_approval(ends_run=True)
+    page = words((await browser.get(path_of(approval))).text)
+    settle(runtime, approval, ApprovalStatus.EXPIRED)
+    after = words((await browser.get(path_of(approval))).text)
+
+    assert "the run ends without the call: it has no more time then" in page
+    assert "the call is denied" not in page
+    assert "the run had no more time, and ended without the call" in after
+
+
 async def test_a_decision_that_comes_second_is_shown_who_decided_with_its_comment_and_a_way_back(browser, runtime):
     approval = runtime.request_approval()
     page = (await browser.get(INBOX)).text

@@ -331,6 +331,40 @@ def test_what_somebody_has_unfolded_stays_so_when_the_part_around_it_is_renewed(
         expect(chart.locator("details")).to_have_attribute("open", "")
 
 
+def test_what_becomes_of_a_run_is_seen_and_heard_while_the_focus_is_in_its_head(chromium, http):
+    run = waiting(http, 74)["run_id"]
+    with opened(chromium, http) as page:
+        page.goto(f"{http.base_url}/console/runs/{run}")
+        expect(page.locator("#run-head .status")).to_have_text("waiting")
+        again = page.get_by_role("link", name="Run again…")
+        again.focus()
+
+        http.post(f"/v1/runs/{run}/cancel").raise_for_status()
+
+        expect(page.locator("#run-head .status")).to_have_text("cancelled")
+        expect(page.locator("#heard")).to_have_text("Run cancelled")
+        expect(again).to_be_focused()
+        expect(page.get_by_role("link", name="Cancel…")).to_have_count(0)
+        assert page.get_by_role("log").get_attribute("aria-label") == "Entries"
+
+
+def test_a_row_says_how_its_run_is_while_the_focus_is_in_it(chromium, http):
+    run = waiting(http, 75)["run_id"]
+    with opened(chromium, http) as page:
+        page.clock.install()
+        page.goto(f"{http.base_url}/console/runs")
+        row = page.locator(f"#{run}")
+        box = row.get_by_role("checkbox")
+        box.focus()
+        box.check()
+        http.post(f"/v1/runs/{run}/cancel").raise_for_status()
+        while row.locator(".status").inner_text() != "cancelled":
+            page.clock.run_for(7_000)
+
+        expect(box).to_be_focused()
+        expect(box).to_be_checked()
+
+
 def test_without_scripts_everything_is_there_but_what_is_live(chromium, http):
     context = chromium.new_context(java_script_enabled=False)
     page = context.new_page()

@@ -125,6 +125,18 @@ async def test_who_signs_in_at_the_issuer_has_a_session_there_where_they_wanted_
     assert idp.asked["/token"] == 1
 
 
+async def test_of_two_tabs_the_one_that_began_last_signs_in_whichever_comes_back_first(browser, runtime, idp):
+    first = await leave(browser, "/console/sign-in?next=/console/runs")
+    second = await leave(browser, "/console/sign-in?next=/console/agents")
+
+    late = await browser.get(await be_asked(first))
+    answer = await browser.get(await be_asked(second))
+
+    assert refused(late, "begin again")
+    assert 'name="next" value="/console/agents"' in late.text
+    assert (answer.status_code, answer.headers["location"]) == (303, "/console/agents")
+
+
 async def test_scopes_are_mapped_as_those_of_tokens_are(browser, runtime, idp):
     idp.claims = {"groups": ["lead", "unheard-of"]}
     await come_back(browser)

@@ -274,6 +274,22 @@ async def test_a_run_is_cancelled_and_run_again_by_its_forms(browser, runtime):
     assert (second.trigger.focus, second.trigger.payload) == ("wait", {"n": 1})
 
 
+async def test_cancelling_what_is_over_says_that_nothing_was_done(browser, runtime):
+    run = await triggered(runtime, "assistant", "done")
+    page = f"/console/runs/{run.run_id}"
+
+    sent = await browser.fill(f"{page}/rerun", "/console/runs/selection", action="cancel", run=run.run_id, back=page)
+
+    assert sent.headers["location"] == f"{page}?did=cancel-0"
+    told = (await browser.get(sent.headers["location"])).text
+    assert "Nothing was done: the run was over" in told
+    assert "is asked to stop" not in told
+    assert (
+        'role="status">'
+        not in (await browser.get(f"{page}?did=cancel")).text.partition("<main")[2].partition("run-stream")[2]
+    )
+
+
 async def test_a_trigger_says_what_is_wrong_with_it(browser, runtime):
     page = "/console/agents/assistant"
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from urllib.parse import quote_plus
 
 import pytest
+from msgspec.structs import replace
 
 from console import matches
 from console.run_filter import recent_spans
@@ -223,6 +224,22 @@ async def test_running_all_that_match_again_twice_with_one_form_makes_one_run_ea
 
     again = [run for run in runtime._runs.values() if run.run_id not in ids]
     assert sorted(run.trigger.payload["n"] for run in again) == [0, 1, 2, 3, 4]
+
+
+async def test_running_all_again_goes_on_behind_steps_that_are_refused_as_a_whole(browser, runtime, monkeypatch):
+    monkeypatch.setattr(matches, "STEP", 2)
+    good = [(await triggered(runtime, focus="nightly")).run_id for _ in range(2)]
+    for _ in range(4):
+        bad = (await triggered(runtime, focus="nightly")).run_id
+        runtime._runs[bad] = replace(runtime._runs[bad], agent=AgentRef.parse("gone"))
+    before = len(runtime._runs)
+    page = (await browser.get("/console/runs/matching?action=rerun&text=nightly")).text
+
+    _, where = await walk(browser, page)
+
+    assert where == "/console/runs?text=nightly&did=rerun-2-4"
+    assert len(runtime._runs) == before + len(good)
+    assert "2 runs triggered again, 4 refused" in (await browser.get(where)).text
 
 
 async def test_more_than_are_counted_are_said_to_be_more(browser, runtime, monkeypatch):

@@ -380,6 +380,7 @@ async def test_a_deadline_holds_for_a_run_that_waits(world):
     await settle(world)
     [approval] = await pending(world)
     assert approval.request.expires_at - approval.request.requested_at <= timedelta(seconds=100)
+    assert approval.request.ends_run
 
     await world.clock.advance(101)
     assert await world.nodes[0].runtime.expiry.tick() == 1
