@@ -38,12 +38,13 @@ function hold(shown, element) {
 /** What tells a part that can be unfolded from the others around it. */
 const placeOf = (details) => `${details.parentElement.closest("[id]")?.id} ${details.querySelector("summary")?.textContent}`;
 
-/** Have what is unfolded, or was folded by hand, be so in the copy, too. */
-function unfold(copy, unfolded) {
-  for (const each of copy.querySelectorAll("details")) each.open = unfolded.get(placeOf(each)) ?? each.open;
+const unfoldedIn = (shown) => new Set([...shown.querySelectorAll("details[open]")].map(placeOf));
+
+/** Have what somebody has unfolded stay so. */
+function unfold(shown, unfolded) {
+  for (const each of shown.querySelectorAll("details")) each.open ||= unfolded.has(placeOf(each));
 }
 
-const unfoldedIn = (shown) => new Map([...shown.querySelectorAll("details")].map((each) => [placeOf(each), each.open]));
 const looks = (each) => [each.tagName, each.id, each.getAttribute("class"), each.getAttribute("href")].join(" ");
 
 /** Renew what is around the element that a person is using, which alone stays as it is: of what contains it only what is told from all

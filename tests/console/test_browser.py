@@ -330,6 +330,13 @@ def test_what_somebody_has_unfolded_stays_so_when_the_part_around_it_is_renewed(
         expect(chart).to_have_attribute("data-v", "another")
         expect(chart.locator("details")).to_have_attribute("open", "")
 
+        chart.locator("details").evaluate("each => { each.open = false; }")
+        renewed = renewed.replace('data-v="another"', 'data-v="third"').replace("<details>", "<details open>")
+        page.clock.run_for(61_000)
+
+        expect(chart).to_have_attribute("data-v", "third")
+        expect(chart.locator("details")).to_have_attribute("open", "")
+
 
 def test_what_becomes_of_a_run_is_seen_and_heard_while_the_focus_is_in_its_head(chromium, http):
     run = waiting(http, 74)["run_id"]
