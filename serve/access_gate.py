@@ -68,16 +68,19 @@ class AccessGate:
             scope[PRINCIPAL] = await self._recognised(scope)
             await self._app(scope, receive, send)
             return
+        key: Credential | None = None
         try:
-            key: Credential | None = _key_of(scope)
+            key = _key_of(scope)
             surface = surface_at(self._surfaces, scope["path"])
             if key is None and surface is not None:
                 key = await surface.key_of(scope)
             principal = await self._authenticator.principal_of(key, local=FOREIGN not in scope)
             principal.require(operation.scope)
         except OwlClawError as error:
+            if self._authenticator.known_before(key, local=FOREIGN not in scope) is None:
+                error = _for_strangers(error)
             path = scope["path"]
-            await problem_of(_for_strangers(error), path).response(path)(scope, receive, send)
+            await problem_of(error, path).response(path)(scope, receive, send)
             return
         scope[PRINCIPAL] = principal
         receiver = _Receiver(

@@ -55,6 +55,10 @@ _Held: TypeAlias = bytes | PersonSession
 """A credential as it is remembered: texts as their hashes, which are equal to no session whatever they say."""
 
 
+def _held(key: Credential) -> _Held:
+    return key if isinstance(key, PersonSession) else hashlib.sha256(key.encode()).digest()
+
+
 class _Answer(Struct, frozen=True):
     """What is known of a key or token, until a moment of the monotonic clock. None: it is refused."""
 
@@ -103,7 +107,7 @@ class Authenticator:
             if local and not self._keys_required and await self._is_open():
                 return LOCAL
             raise UnauthenticatedError(_NO_KEY if self._tokens is None else _NEITHER)
-        held = key if isinstance(key, PersonSession) else hashlib.sha256(key.encode()).digest()
+        held = _held(key)
         answer = self._answers.get(held) or self._refusals.get(held)
         if answer is None or self._clock.monotonic() >= answer.until:
             answer = await self._ask(held, key)
@@ -121,11 +125,15 @@ class Authenticator:
         except UnauthenticatedError:
             return None
         except (OwlClawError, TimeoutError):
-            if key is None:
-                was_open = not self._keys_required and not self._controlled and self._open_since is not None
-                return LOCAL if local and was_open else None
-            known = self._answers.get(hashlib.sha256(key.encode()).digest())
-            return None if known is None else known.principal
+            return self.known_before(key, local=local)
+
+    def known_before(self, key: Credential | None, *, local: bool = True) -> Principal | None:
+        """Return who it was when it was last looked up, None for nobody: for words alone, while nobody can be asked."""
+        if key is None:
+            was_open = not self._keys_required and not self._controlled and self._open_since is not None
+            return LOCAL if local and was_open else None
+        known = self._answers.get(_held(key))
+        return None if known is None else known.principal
 
     def close(self) -> None:
         """Let nobody in without a key from now on: there is one, or a tenant."""

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import Message
 
+from owlclaw_ray.access.authentication import FRESH_SECONDS
 from owlclaw_ray.access.keys import KeyRequest
 from owlclaw_ray.domain.access_key import make_key, make_secret, read_key
 from owlclaw_ray.domain.principal import LOCAL, SCOPES
@@ -120,6 +121,27 @@ async def test_a_stranger_is_not_told_why_the_store_is_away(
     answer = await ask(http, "GET /v1/runs", key)
 
     assert (answer.status_code, answer.json()["detail"]) == (503, "keys cannot be checked just now")
+
+
+@pytest.mark.parametrize("with_key", [True, False])
+async def test_who_was_known_before_is_told_why_the_store_is_away(http, runtime, clock, monkeypatch, with_key):
+    key = None
+    if with_key:
+        key = await issued(runtime, "viewer")
+        runtime.authenticator.close()
+    assert (await ask(http, "GET /v1/runs", key)).status_code == 200
+
+    async def away(_query: object) -> None:
+        raise StoreUnavailableError("/srv/data/owlclaw.db was deleted")
+
+    monkeypatch.setattr(runtime.authenticator._store, "read", away)
+    await clock.advance(FRESH_SECONDS)
+    answer = await ask(http, "GET /v1/runs", key)
+    made_up, _ = make_secret(KeyId("00000000"), lambda size: b"\1" * size)
+    stranger = await ask(http, "GET /v1/runs", made_up)
+
+    assert (answer.status_code, answer.json()["detail"]) == (503, "/srv/data/owlclaw.db was deleted")
+    assert (stranger.status_code, stranger.json()["detail"]) == (503, "keys cannot be checked just now")
 
 
 @pytest.mark.parametrize(("operation", "scope"), GUARDED)
