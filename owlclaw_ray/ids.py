@@ -57,9 +57,6 @@ class RandomIds:
 
 def derived_id(prefix: str, *parts: str) -> str:
     """Return the id that these parts always give. Parts are length-prefixed, so no two lists of parts collide by joining."""
-    digest = hashlib.sha256()
-    for part in parts:
-        encoded = part.encode()
-        digest.update(len(encoded).to_bytes(8))
-        digest.update(encoded)
-    return f"{prefix}_{digest.hexdigest()[:26]}"
+    encoded = [part.encode() for part in parts]
+    framed = b"".join([piece for part in encoded for piece in (len(part).to_bytes(8), part)])
+    return f"{prefix}_{hashlib.sha256(framed).hexdigest()[:26]}"

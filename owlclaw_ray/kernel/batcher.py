@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 
@@ -37,6 +37,8 @@ class Bound(Struct, frozen=True):
         return taken
 
 
+Loads: TypeAlias = Mapping[TenantId | None, Bound]
+"""How much of each tenant; of None what is no tenant's."""
 MESSAGE = Bound(512, 4 * 1024 * 1024)
 """The limit of one message: more would delay others, and the receiver holds all of it at once."""
 WAITING = Bound(20_000, 64 * 1024 * 1024)
@@ -101,13 +103,15 @@ class BatchCapacity:
             await self._left.wait()
 
     @contextmanager
-    def taken(self, items: int, size: int, tenant: TenantId | None = None) -> Iterator[None]:
+    def taken(self, loads: Loads) -> Iterator[None]:
         """Count so much as in flight inside the block."""
-        self.enter(items, size, tenant)
+        for tenant, load in loads.items():
+            self.enter(load.items, load.size, tenant)
         try:
             yield
         finally:
-            self.leave(items, size, tenant)
+            for tenant, load in loads.items():
+                self.leave(load.items, load.size, tenant)
 
     def enter(self, items: int, size: int, tenant: TenantId | None = None) -> None:
         """Count so much as in flight from now on."""

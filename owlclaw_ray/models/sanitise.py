@@ -304,8 +304,10 @@ def _instructions(text: str) -> Iterator[re.Match[str]]:
     text = _narrow(text)
     lowered = text.lower()
     for needles, pattern in _INSTRUCTIONS:
-        if any(needle in lowered for needle in needles):
-            yield from pattern.finditer(text)
+        for needle in needles:  # not any(...): most texts have none of all these, and every text is searched
+            if needle in lowered:
+                yield from pattern.finditer(text)
+                break
 
 
 def _unmarked(found: Iterable[re.Match[str]], text: str) -> list[re.Match[str]]:

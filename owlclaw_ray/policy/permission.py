@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import Protocol, TypeAlias
@@ -249,8 +249,10 @@ class PermissionGate(Struct, frozen=True):
         found = self._selected((*self.policy.own.two_people, *self.policy.inherited.two_people), tool)
         return f"permissions.two_people has {found!r}" if found else ""
 
-    def _selected(self, selectors: Iterable[str], tool: ToolDefinition) -> str:
+    def _selected(self, selectors: Sequence[str], tool: ToolDefinition) -> str:
         """Return the first selector that means the tool, by its risk too; the empty text if none does."""
+        if not selectors:
+            return ""
         risks = list(Risk)
         risk = risks.index(self.governance.risk_of(tool))
         for selector in selectors:

@@ -15,7 +15,6 @@ its DurableStore takes the refusal for what it is, and tries again.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import ExitStack
 from functools import cache
 from typing import Any, cast, get_args
 
@@ -98,13 +97,11 @@ class CommandLink:
             await self._room.wait()
         encoded = [_encoded(command) for command in commands]
         sizes = [len(each) if isinstance(each, bytes) else 0 for each in encoded]
-        loads = loads_of(commands, sizes)
+        loads = loads_of(tenants, sizes)
         if None not in tenants and not all(self._room.has(each.items, each.size, of) for of, each in loads.items()):
             raise StoreOverloadedError(_TOO_MUCH)
         parcels = [each for each in encoded if isinstance(each, bytes)]
-        with ExitStack() as taken:
-            for tenant, load in loads.items():
-                taken.enter_context(self._room.taken(load.items, load.size, tenant))
+        with self._room.taken(loads):
             answers = iter(await self._sent(parcels, tenants[0] if tenants else None))
         return [_outcome(next(answers)) if isinstance(each, bytes) else each for each in encoded]
 
@@ -128,13 +125,17 @@ async def answered(commits: GroupCommit, parcels: Sequence[bytes]) -> list[bytes
     If too much waits there, of all or of one tenant, new work alone is refused, of all or of that one: its outcome is the error.
     """
     commands = [_decoded(parcel) for parcel in parcels]
-    both = zip(commands, map(len, parcels), strict=True)
-    sized = [(each, size) for each, size in both if not isinstance(each, CommandFailed)]
-    loads = loads_of([each for each, _ in sized], [size for _, size in sized])
+    tenants = [tenant_of_new_work(each) for each in commands]
+    loads = loads_of(tenants, [*map(len, parcels)])
     full = {of for of, each in loads.items() if of is not None and not commits.has_room(each.items, each.size, of)}
-    fit = [(each, size) for each, size in sized if tenant_of_new_work(each) not in full]
+    fit = [
+        (command, len(parcel))
+        for command, tenant, parcel in zip(commands, tenants, parcels, strict=True)
+        if not isinstance(command, CommandFailed) and tenant not in full
+    ]
     outcomes = iter(await commits.apply([each for each, _ in fit], [size for _, size in fit]))
-    return [_REFUSED if tenant_of_new_work(each) in full else _answer(each, outcomes) for each in commands]
+    answers = zip(commands, tenants, strict=True)
+    return [_REFUSED if tenant in full else _answer(command, outcomes) for command, tenant in answers]
 
 
 def _answer(command: Command | CommandFailed, outcomes: Iterator[Outcome]) -> bytes:

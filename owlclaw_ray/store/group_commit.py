@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -14,7 +13,7 @@ from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.webhook import Delivery
 from owlclaw_ray.errors import StoreOverloadedError, StoreUnavailableError
 from owlclaw_ray.ids import TenantId
-from owlclaw_ray.kernel.batcher import WAITING, BatchCapacity, Bound, Turns
+from owlclaw_ray.kernel.batcher import WAITING, BatchCapacity, Bound, Loads, Turns
 from owlclaw_ray.store.api import CommandStore
 from owlclaw_ray.store.commands import Command, CommandBlocked, Outcome, ReceiveDelivery, SubmitRun
 
@@ -50,13 +49,16 @@ def tenant_of_new_work(command: object) -> TenantId | None:
             return None
 
 
-def loads_of(commands: Sequence[Command], sizes: Iterable[int]) -> Mapping[TenantId | None, Bound]:
-    """Return how many of these commands are new work of each tenant, with how many bytes; of None those that are no new work."""
+def loads_of(tenants: Sequence[TenantId | None], sizes: Sequence[int]) -> Loads:
+    """Return how many commands, with how many bytes, are new work of each tenant, and how many are none: each is said to be whose new
+    work it is.
+    """
+    if len(tenants) == 1:
+        return {tenants[0]: Bound(1, sizes[0])}
     loads: dict[TenantId | None, Bound] = {}
-    for command, size in zip(commands, sizes, strict=True):
-        tenant = tenant_of_new_work(command)
-        before = loads.get(tenant, Bound(0, 0))
-        loads[tenant] = Bound(before.items + 1, before.size + size)
+    for tenant, size in zip(tenants, sizes, strict=True):
+        before = loads.get(tenant)
+        loads[tenant] = Bound(1, size) if before is None else Bound(before.items + 1, before.size + size)
     return loads
 
 
@@ -114,7 +116,7 @@ class GroupCommit:
             raise StoreUnavailableError("the store is closing")
         if not commands:
             return ()
-        loads = loads_of(commands, sizes or (0,) * len(commands))
+        loads = loads_of([tenant_of_new_work(each) for each in commands], sizes or (0,) * len(commands))
         fits = (each is None or self.has_room(load.items, load.size, each) for each, load in loads.items())
         if None not in loads and not all(fits):
             raise StoreOverloadedError("too much waits to be committed")
@@ -127,9 +129,7 @@ class GroupCommit:
             self._full.set()
         if self._committer is None:
             self._committer = asyncio.create_task(self._commit_all())
-        with ExitStack() as taken:
-            for tenant, load in loads.items():
-                taken.enter_context(self._room.taken(load.items, load.size, tenant))
+        with self._room.taken(loads):
             return await answer
 
     async def close(self) -> None:

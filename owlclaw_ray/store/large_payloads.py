@@ -41,7 +41,7 @@ class LargePayloads:
     @asynccontextmanager
     async def _in_its_place(self, claimed: RunClaimed) -> AsyncIterator[Run]:
         await self._room.wait()
-        with self._room.taken(1, claimed.payload_left):
+        with self._room.taken({None: Bound(1, claimed.payload_left)}):
             yield await self._read(claimed.run)
 
     async def _read(self, run: Run) -> Run:

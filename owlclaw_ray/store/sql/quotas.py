@@ -23,7 +23,6 @@ from owlclaw_ray.domain.quota import (
     HELD,
     MEMORIES,
     MEMORY_BYTES,
-    NO_QUOTAS,
     OPEN_RUNS,
     RUNNING_RUNS,
     SCHEDULES,
@@ -140,9 +139,14 @@ def accounts_in_use(needs: RowNeeds, store: WorkingSet) -> AccountsInUse:
     )
 
 
+def _limit(store: WorkingSet, tenant: TenantId, quota: str) -> int | None:
+    quotas = store.quotas.get(tenant)
+    return None if quotas is None else quotas.given.get(quota)
+
+
 def reached(store: WorkingSet, tenant: TenantId, quota: str, more: int = 1) -> QuotaReached | None:
     """Return the quota if so much more would exceed it."""
-    limit = store.quotas.get(tenant, NO_QUOTAS).given.get(quota)
+    limit = _limit(store, tenant, quota)
     if limit is not None and store.accounts[held_account(quota, tenant)].used + more > limit:
         return QuotaReached(quota, limit)
     return None
@@ -150,7 +154,7 @@ def reached(store: WorkingSet, tenant: TenantId, quota: str, more: int = 1) -> Q
 
 def count(store: WorkingSet, tenant: TenantId, quota: str, more: int) -> None:
     """Note that there is so much more; less, if it is negative."""
-    if more and quota in store.quotas.get(tenant, NO_QUOTAS).given:
+    if more and _limit(store, tenant, quota) is not None:
         store.charge({held_account(quota, tenant): more})
 
 
@@ -205,7 +209,7 @@ def stop(store: WorkingSet, run: RunRow) -> None:
     if not run.is_executed:
         return
     tenant = run.tenant
-    if RUNNING_RUNS in store.quotas.get(tenant, NO_QUOTAS).given:
+    if _limit(store, tenant, RUNNING_RUNS) is not None:
         count(store, tenant, RUNNING_RUNS, -1)
         store.freed.add(tenant)
     store.freed_keys.update((tenant, key_id) for key_id in count_for_keys(store, run, RUNNING_RUNS, -1))
@@ -217,7 +221,7 @@ def admitted(connection: Connection, store: WorkingSet) -> dict[TenantId, tuple[
     """
     found = {}
     for tenant in {*store.freed, *(each for each, _ in store.freed_keys)} - store.suspended:
-        limit = store.quotas.get(tenant, NO_QUOTAS).running_runs
+        limit = _limit(store, tenant, RUNNING_RUNS)
         free = None if limit is None else limit - store.accounts[held_account(RUNNING_RUNS, tenant)].used
         if free is None or free > 0:
             found[tenant] = _whose_turn(connection, store, tenant, free)

@@ -249,7 +249,8 @@ def store_facts(
     store.append(run, command.entries)
     count_calls(store, run, (entry for entry in command.entries if entry.seq > known))
     store.record(command.ledger)
-    store.keep(run.tenant, command.blobs, max((entry.at for entry in command.entries), default=None))
+    if command.blobs:
+        store.keep(run.tenant, command.blobs, max((entry.at for entry in command.entries), default=None))
 
 
 def appended(run: RunRow) -> Appended:

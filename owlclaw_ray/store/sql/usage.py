@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
+from operator import add
 from typing import Any
 
 from sqlalchemy import Column, Connection, Select, func, literal_column, select
@@ -45,6 +46,7 @@ _OUTCOMES = (
     RunStatus.SKIPPED,
 )
 """In the order of the first fields of RunCounts."""
+_ENDED = {status: tuple(int(status is each) for each in _OUTCOMES) for status in _OUTCOMES}
 _OF_RUNS, _OF_CALLS = RunCounts.__struct_fields__, ToolCounts.__struct_fields__
 _LONGEST = _OF_CALLS.index("longest_ms")
 
@@ -63,7 +65,7 @@ def count_end(store: WorkingSet, run: RunRow, usage: Usage) -> None:
     at, agent = run.finished_at, agent_of(run.agent)
     begun = at if run.started_at is None else run.started_at
     amounts = (
-        *(int(run.status is outcome) for outcome in _OUTCOMES),
+        *_ENDED[run.status],
         round(min(max(0.0, usage.cost), _MOST / NANO) * NANO),
         _within(usage.prompt_tokens),
         _within(usage.completion_tokens),
@@ -99,16 +101,16 @@ def _add(
     store: WorkingSet, change: RowChange, key: tuple[Any, ...], amounts: Sequence[int], about: tuple[str, ...] = ()
 ) -> None:
     """Add amounts to those that the batch has to write under the key; `about` is what else the row says."""
-    rows, first = store.changes[change], len(key) + len(about)
+    rows = store.changes[change]
     row = rows.get(key)
     if row is None:
         rows[key] = [*key, *about, *amounts]
         return
-    for place, amount in enumerate(amounts, first):
-        if change is RowChange.TOOL_USAGE and place - first == _LONGEST:
-            row[place] = max(row[place], amount)
-        else:
-            row[place] += amount
+    first = len(key) + len(about)
+    summed = [*map(add, row[first:], amounts)]
+    if change is RowChange.TOOL_USAGE:
+        summed[_LONGEST] = max(row[first + _LONGEST], amounts[_LONGEST])
+    row[first:] = summed
 
 
 @reads(RunUsage)
