@@ -52,7 +52,7 @@ class FocusQuery(Struct, frozen=True):
 
 def index_terms(focus: str) -> frozenset[str]:
     """Return what the focus is found by: its words, and the pairs of neighbours in pieces of scripts without blanks."""
-    return FocusQuery.of(focus).terms
+    return FocusQuery.of(focus).terms if focus else frozenset()
 
 
 def _folded(text: str) -> str:
