@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import os
+from collections import Counter
 from collections.abc import Collection, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
@@ -51,6 +52,8 @@ _SUPERSEDED = 3
 """Its exit code. Ray makes the process again, as a Directory that was never superseded, if it still counts on it."""
 _LEAVE_SECONDS = 1.5
 """What hosts have to end when the lease is lost: another cluster may run their agents 2 s after it was given up."""
+_PREPARE_SECONDS = 10.0
+"""How often a cluster that stands by sees to it that its hosts are there."""
 _KILL_SECONDS = 10.0
 """How long after the grace of its calls a host that has not ended is killed: it hangs."""
 
@@ -87,7 +90,8 @@ class DirectoryActor(RemoteActor):
         self._watching: Periodic | None = None
         """Looks for lost nodes while this cluster runs the agents, where nodes have rows in the store."""
         self._preparing: asyncio.Task[None] | None = None
-        """Makes a host on standby, once between two times of running the agents."""
+        """Makes hosts on standby."""
+        self._prepare_at = self._clock.monotonic()
         self._drained: DrainedNodes | None = None
         self._marking = asyncio.Lock()
         self._draining: set[asyncio.Task[None]] = set()
@@ -152,7 +156,7 @@ class DirectoryActor(RemoteActor):
             await self._clock.sleep(_PAUSE)
 
     async def _hold(self, lease: LeaseHolder) -> None:
-        """Ask for the lease; on standby have a host ready on each node, so that the first agents need not wait for a process to start.
+        """Ask for the lease; on standby have hosts ready on each node, so that the first agents need not wait for processes to start.
 
         A cluster all of whose nodes are drained, or that is stopped, hands it over, and so do its hosts with each of their agents.
         """
@@ -166,8 +170,8 @@ class DirectoryActor(RemoteActor):
             await self._hand_over(lease)
         elif not await self._stays_out(lease):
             await lease.tick()
-            if lease.holder and self._preparing is None and self._plan.placement.warm:
-                self._preparing = asyncio.create_task(self._prepare())
+            if lease.holder and self._plan.placement.warm:
+                self._prepare_soon()
         if lease.held and lease.leaver:
             await self._take_from(lease.leaver)
 
@@ -313,13 +317,23 @@ class DirectoryActor(RemoteActor):
         await self._pool.living()  # which learns what nodes there are
         return [*{node_id, *self._pool.nodes}] if node_id == here() and self._is_all_drained() else [node_id]
 
+    def _prepare_soon(self) -> None:
+        now = self._clock.monotonic()
+        if now >= self._prepare_at and (self._preparing is None or self._preparing.done()):
+            self._prepare_at = now + _PREPARE_SECONDS
+            self._preparing = asyncio.create_task(self._prepare())
+
     async def _prepare(self) -> None:
+        """Have as many hosts on each node as are to be warm: of those that were there, some may have died."""
         try:
-            if not await self._pool.living():
-                drained = () if self._drained is None else self._drained.known
-                await asyncio.gather(*(self._pool.spawn(each) for each in self._pool.nodes if each not in drained))
+            ready = Counter(host.node_id for host in await self._pool.living())
+            drained = () if self._drained is None else self._drained.known
+            missing = {
+                node: self._plan.placement.warm - ready[node] for node in self._pool.nodes if node not in drained
+            }
+            await asyncio.gather(*(self._pool.spawn(node) for node, number in missing.items() for _ in range(number)))
         except RuntimeUnavailableError as error:
-            logger.warning("no host is ready for the time when this cluster runs the agents: %s", error)
+            logger.warning("too few hosts are ready for the time when this cluster runs the agents: %s", error)
 
     async def _take_agents(self) -> None:
         self._pool.term = 0 if self._lease is None else self._lease.term
@@ -338,7 +352,7 @@ class DirectoryActor(RemoteActor):
         """Stop all agents of this cluster where they are: what they do is not accepted by the store any more."""
         await self._stop_directory()
         await asyncio.gather(*map(self._pool.kill, await self._pool.living()))
-        self._preparing = None
+        self._prepare_at = self._clock.monotonic()
 
     async def _step_aside(self) -> None:
         """Stop the agents of this node, and end: another Directory of this cluster has taken over, which may not reach the node.

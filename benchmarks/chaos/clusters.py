@@ -10,6 +10,7 @@ import psutil
 
 from benchmarks.chaos.installation import READY_SECONDS, Installation
 from benchmarks.chaos.strikes import Role
+from benchmarks.chaos.workload import SOLO_AGENTS
 
 
 class Clusters:
@@ -34,7 +35,7 @@ class Clusters:
         """Write the same application for each; the handlers of all write one log."""
         for member in self._members:
             member.folder.mkdir()
-            member.write(**{"actors": {}, **settings})
+            member.write(**{"actors": {"warm": 1 + SOLO_AGENTS}, **settings})  # as docs/operations.md advises
             member.effects.symlink_to(Path("..") / member.effects.name)
 
     def start(self) -> None:

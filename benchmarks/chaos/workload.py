@@ -12,7 +12,9 @@ import orjson
 
 CROWD, SOLO = "crowd", "solo"
 """Agent definitions: shared and dedicated."""
-_CROWD_AGENTS, _SOLO_AGENTS = 40, 4
+_CROWD_AGENTS = 40
+SOLO_AGENTS = 4
+"""How many dedicated agents there are."""
 _SOLO_SHARE = 0.15
 _LATENCIES = (0.0, 0.02, 0.1, 0.5, 1.5)
 _MILLISECONDS = (0, 1, 5, 40, 150)
@@ -102,7 +104,7 @@ def orders(seed: int, runs: int, shape: Shape = USUAL) -> Iterator[Order]:
 
 def _order(seed: int, number: int, random: Random, shape: Shape) -> Order:
     solo = random.random() < shape.solo_share
-    agent = f"{SOLO}:{random.randrange(_SOLO_AGENTS)}" if solo else f"{CROWD}:{random.randrange(shape.agents)}"
+    agent = f"{SOLO}:{random.randrange(SOLO_AGENTS)}" if solo else f"{CROWD}:{random.randrange(shape.agents)}"
     turns = [_turn(number, index, random, shape) for index in range(random.randint(1, 4))]
     [manner] = random.choices(list(_MANNERS), weights=list(_MANNERS.values()))
     payload = {"number": number, "turns": turns}

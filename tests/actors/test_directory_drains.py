@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from functools import partial
 
 import pytest
@@ -245,6 +246,36 @@ async def test_a_standby_makes_no_host_ahead_on_a_drained_node(directory, pool, 
 
     await until(lambda: nodes_with_hosts(pool))
     assert nodes_with_hosts(pool) == {"one"}
+
+
+async def test_a_standby_has_as_many_hosts_ready_on_each_node_as_are_to_be_warm_and_replaces_those_that_die(
+    directory, pool, store, monkeypatch
+):
+    monkeypatch.setattr("actors.directory._PREPARE_SECONDS", 0.01)
+    await lease_of(store, "west")
+    await directory(placement=Placement(warm=3, heartbeat=0.01, sweep=0.01))
+
+    def ready():
+        return Counter(host.node_id for host in pool.hosts.values()) == {"one": 3, "two": 3}
+
+    await until(ready)
+    lost = next(host for host in pool.hosts.values() if host.node_id == "two")
+    await pool.kill(lost)
+    await until(ready)
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+        assert ready()
+
+
+async def test_a_standby_that_was_drained_has_hosts_ready_again(directory, pool, store, monkeypatch):
+    monkeypatch.setattr("actors.directory._PREPARE_SECONDS", 0.01)
+    actor = await standby(directory, pool, store)
+    await actor.drain(["one", "two"])
+    await until(lambda: not pool.hosts)
+
+    await actor.undrain(["one", "two"])
+
+    await until(lambda: nodes_with_hosts(pool) == {"one", "two"})
 
 
 async def test_when_all_nodes_are_drained_the_lease_is_handed_over_while_the_last_agent_stays_and_taken_when_one_is_back(
