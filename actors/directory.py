@@ -324,16 +324,27 @@ class DirectoryActor(RemoteActor):
             self._preparing = asyncio.create_task(self._prepare())
 
     async def _prepare(self) -> None:
-        """Have as many hosts on each node as are to be warm: of those that were there, some may have died."""
+        """Have as many hosts on each node as are to be warm: some of those that were there may have died. A root that does not say which
+        it has is asked for none.
+        """
         try:
-            ready = Counter(host.node_id for host in await self._pool.living())
-            drained = () if self._drained is None else self._drained.known
-            missing = {
-                node: self._plan.placement.warm - ready[node] for node in self._pool.nodes if node not in drained
-            }
+            found = await self._pool.living()
+            answers = await asyncio.gather(*map(self._is_alive, found))
+            ready = Counter(host.node_id for host, alive in zip(found, answers, strict=True) if alive)
+            out = {*self._pool.silent, *(() if self._drained is None else self._drained.known)}
+            missing = {node: self._plan.placement.warm - ready[node] for node in self._pool.nodes if node not in out}
             await asyncio.gather(*(self._pool.spawn(node) for node, number in missing.items() for _ in range(number)))
         except RuntimeUnavailableError as error:
             logger.warning("too few hosts are ready for the time when this cluster runs the agents: %s", error)
+
+    async def _is_alive(self, host: Host) -> bool:
+        """Return whether a host on standby answers; one that does not is given up."""
+        try:
+            await host.status(0)
+        except HostGoneError:
+            await self._pool.kill(host)
+            return False
+        return True
 
     async def _take_agents(self) -> None:
         self._pool.term = 0 if self._lease is None else self._lease.term

@@ -260,11 +260,24 @@ async def test_a_standby_has_as_many_hosts_ready_on_each_node_as_are_to_be_warm_
 
     await until(ready)
     lost = next(host for host in pool.hosts.values() if host.node_id == "two")
-    await pool.kill(lost)
-    await until(ready)
+    hangs(lost)
+    await until(lambda: lost.host_id not in pool.hosts and ready())
     for _ in range(20):
         await asyncio.sleep(0.01)
         assert ready()
+
+
+async def test_a_standby_asks_a_root_for_no_hosts_that_does_not_say_which_it_has(directory, pool, store, monkeypatch):
+    monkeypatch.setattr("actors.directory._PREPARE_SECONDS", 0.01)
+    await standby(directory, pool, store)
+    pool.silent = {"two"}
+    for host in [*pool.hosts.values()]:
+        await pool.kill(host)
+
+    await until(lambda: nodes_with_hosts(pool))
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+        assert nodes_with_hosts(pool) == {"one"}
 
 
 async def test_a_standby_that_was_drained_has_hosts_ready_again(directory, pool, store, monkeypatch):
