@@ -253,18 +253,20 @@ async def test_a_standby_has_as_many_hosts_ready_on_each_node_as_are_to_be_warm_
 ):
     monkeypatch.setattr("actors.directory._PREPARE_SECONDS", 0.01)
     await lease_of(store, "west")
-    await directory(placement=Placement(warm=3, heartbeat=0.01, sweep=0.01))
+    actor = await directory(placement=Placement(warm=3, heartbeat=0.01, sweep=0.01))
 
-    def ready():
+    async def ready():
+        assert not await actor.active()  # who runs the agents has warm ones for another reason
         return Counter(host.node_id for host in pool.hosts.values()) == {"one": 3, "two": 3}
 
     await until(ready)
     lost = next(host for host in pool.hosts.values() if host.node_id == "two")
     hangs(lost)
-    await until(lambda: lost.host_id not in pool.hosts and ready())
+    await until(lambda: lost.host_id not in pool.hosts)
+    await until(ready)
     for _ in range(20):
         await asyncio.sleep(0.01)
-        assert ready()
+        assert await ready()
 
 
 async def test_a_standby_asks_a_root_for_no_hosts_that_does_not_say_which_it_has(directory, pool, store, monkeypatch):
