@@ -330,6 +330,8 @@ class DirectoryActor(RemoteActor):
         try:
             found = await self._pool.living()
             answers = await asyncio.gather(*map(self._is_alive, found))
+            if self._directory is not None:
+                return  # it runs the agents by now, and looks after the hosts itself
             ready = Counter(host.node_id for host, alive in zip(found, answers, strict=True) if alive)
             out = {*self._pool.silent, *(() if self._drained is None else self._drained.known)}
             missing = {node: self._plan.placement.warm - ready[node] for node in self._pool.nodes if node not in out}
@@ -342,7 +344,8 @@ class DirectoryActor(RemoteActor):
         try:
             await host.status(0)
         except HostGoneError:
-            await self._pool.kill(host)
+            if self._directory is None:
+                await self._pool.kill(host)
             return False
         return True
 

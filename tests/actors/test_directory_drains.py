@@ -282,6 +282,32 @@ async def test_a_standby_asks_a_root_for_no_hosts_that_does_not_say_which_it_has
         assert nodes_with_hosts(pool) == {"one"}
 
 
+async def test_a_host_that_a_standby_took_for_dead_stays_once_the_cluster_runs_the_agents(
+    directory, pool, store, monkeypatch
+):
+    monkeypatch.setattr("actors.directory._PREPARE_SECONDS", 0.01)
+    actor = await standby(directory, pool, store)
+    host = next(iter(pool.hosts.values()))
+    asked, late, in_time = asyncio.Event(), asyncio.Event(), host.status
+
+    async def status(most):
+        host.status = in_time
+        asked.set()
+        await late.wait()
+        raise HostGoneError(host.host_id)
+
+    host.status = status
+    await asked.wait()
+    await store.apply([ReleaseLease("west", "dir-west")])
+    await until(actor.active)
+    late.set()
+
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+        assert len(pool.hosts) == 2
+        assert host.host_id in pool.hosts
+
+
 async def test_a_standby_that_was_drained_has_hosts_ready_again(directory, pool, store, monkeypatch):
     monkeypatch.setattr("actors.directory._PREPARE_SECONDS", 0.01)
     actor = await standby(directory, pool, store)
