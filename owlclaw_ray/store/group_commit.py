@@ -50,8 +50,9 @@ def tenant_of_new_work(command: object) -> TenantId | None:
 
 
 def loads_of(tenants: Sequence[TenantId | None], sizes: Sequence[int]) -> Loads:
-    """Return how many commands, with how many bytes, are new work of each tenant, and how many are none: each is said to be whose new
-    work it is.
+    """Return how many commands, with how many bytes, are new work of each tenant, and of None those that are no new work.
+
+    `tenants` says of each command what `tenant_of_new_work` returns for it.
     """
     if len(tenants) == 1:
         return {tenants[0]: Bound(1, sizes[0])}

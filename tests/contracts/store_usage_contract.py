@@ -229,6 +229,16 @@ class UsageContract:
 
         assert await store.read(calls()) == [ToolBucket(ToolCounts(2, 0, 11, 6, 2), "look")]
 
+    async def test_of_calls_that_end_in_one_commit_the_longest_is_told_and_all_others_are_summed(
+        self, store: Store
+    ) -> None:
+        await store.apply([submission("run_1"), activation("act_1")])
+        await claimed(store)
+
+        await store.apply([called("run_1", 3, "look", 5), called("run_1", 4, "look", 9), called("run_1", 5, "look", 6)])
+
+        assert await store.read(calls()) == [ToolBucket(ToolCounts(3, 0, 20, 9, 3), "look")]
+
     async def test_calls_that_were_not_made_say_nothing_of_a_tool(self, store: Store) -> None:
         await store.apply([submission("run_1"), activation("act_1")])
         await claimed(store)
