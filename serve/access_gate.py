@@ -71,10 +71,12 @@ class AccessGate:
         key: Credential | None = None
         try:
             key = _key_of(scope)
-            surface = surface_at(self._surfaces, scope["path"])
-            if key is None and surface is not None:
+            if key is None and (surface := surface_at(self._surfaces, scope["path"])) is not None:
                 key = await surface.key_of(scope)
-            principal = await self._authenticator.principal_of(key, local=FOREIGN not in scope)
+            local = FOREIGN not in scope
+            principal = self._authenticator.remembered(key, local=local) or await self._authenticator.principal_of(
+                key, local=local
+            )
             principal.require(operation.scope)
         except OwlClawError as error:
             if self._authenticator.known_before(key, local=FOREIGN not in scope) is None:
@@ -83,9 +85,7 @@ class AccessGate:
             await problem_of(error, path).response(path)(scope, receive, send)
             return
         scope[PRINCIPAL] = principal
-        receiver = _Receiver(
-            receive, key, self._authenticator, local=FOREIGN not in scope, read=scope["method"] in _BODILESS
-        )
+        receiver = _Receiver(receive, key, self._authenticator, local=local, read=scope["method"] in _BODILESS)
         await self._app(scope, receiver, send)
 
     async def _recognised(self, scope: Scope) -> Principal:
@@ -134,7 +134,8 @@ class _Receiver:
             return await self._next_while_good() or {"type": "http.disconnect"}
         # Most bodies are one message that is there already, and need no watch. One that comes in drops has none for long enough.
         message = await (self._next_while_good() if self._begun else self._receive())
-        await self._authenticator.principal_of(self._key, local=self._local)
+        if self._authenticator.remembered(self._key, local=self._local) is None:
+            await self._authenticator.principal_of(self._key, local=self._local)
         self._begun = True
         self._read = message is None or (message["type"] == "http.request" and not message.get("more_body", False))
         return message or {"type": "http.disconnect"}

@@ -48,6 +48,7 @@ from serve.server_facts import NO_FACTS, ServerFacts
 from serve.streams import STREAMS, OpenRequestLimit
 from serve.surfaces import SurfaceFactory, Surroundings
 from serve.tenants import TenantRoutes
+from serve.trigger_path import TriggerPath
 from serve.triggers import TriggerRoutes
 from serve.usage import UsageRoutes
 from serve.webhooks import WebhookRoutes
@@ -126,7 +127,6 @@ def build_api(
     )
     places = OpenRequestLimit(streams)
     triggers = TriggerRoutes(runtime, clock, places)
-    api.router.routes.insert(0, triggers.fast_route())
     paths = PathOperations()
     paths.add(api.router.routes)
     shown = [build(Surroundings(runtime, clock, places, keep_alive_seconds, facts)) for build in surfaces]
@@ -154,6 +154,7 @@ def build_api(
     paths.require_scopes({api.openapi_url, api.docs_url})
     for kind in (OwlClawError, HTTPException, RequestValidationError, ClientDisconnect):
         api.add_exception_handler(kind, _on_error)
+    api.add_middleware(TriggerPath, handler=triggers.trigger_agent, on_error=_on_error)
     api.add_middleware(BodyLimit, limit=body_limit_bytes, seconds=body_timeout_seconds, at_once=bodies_limit_bytes)
     api.add_middleware(RouteCheck)
     api.add_middleware(AccessGate, paths=paths, authenticator=runtime.authenticator, surfaces=shown)

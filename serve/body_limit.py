@@ -70,14 +70,13 @@ class BodyLimit:
             await problem_of(BodyTooLargeError(self._limit)).response(scope["path"])(scope, receive, send)
             return
         places = self._public if scope.get(PRINCIPAL) is ANYBODY else self._places
-        body = _Body(
-            receive, length, _BodyPlace(places, _owner(scope)), self._turns, limit=self._limit, seconds=self._seconds
-        )
-        scope[_HANDLED] = body.place.release
+        place = _BodyPlace(places, scope)
+        body = _Body(receive, length, place, self._turns, limit=self._limit, seconds=self._seconds)
+        scope[_HANDLED] = place.release
         try:
             await self._app(scope, body, send)
         finally:
-            body.place.release()
+            place.release()
 
 
 def _owner(scope: Scope) -> Owner:
@@ -114,26 +113,32 @@ class _Turns:
 
 
 class _BodyPlace:
-    """The place of one large body."""
+    """The place of one request's body, if it is large."""
 
-    def __init__(self, places: FairQueue, owner: Owner) -> None:
-        self._places, self._owner = places, owner
-        self.held = False
+    def __init__(self, places: FairQueue, scope: Scope) -> None:
+        self._places, self._scope = places, scope
+        self._holder: Owner | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether it is held."""
+        return self._holder is not None
 
     async def take(self) -> None:
         """Hold it, after waiting for it; raises BodiesOverloadedError."""
+        owner = _owner(self._scope)
         try:
             async with asyncio.timeout(_WAIT_SECONDS):
-                await self._places.take(self._owner)
+                await self._places.take(owner)
         except TimeoutError:
             raise BodiesOverloadedError from None
-        self.held = True
+        self._holder = owner
 
     def release(self) -> None:
         """Give it back; does nothing the second time."""
-        if self.held:
-            self.held = False
-            self._places.give_back(self._owner)
+        if self._holder is not None:
+            owner, self._holder = self._holder, None
+            self._places.give_back(owner)
 
 
 class _Body:
@@ -142,7 +147,7 @@ class _Body:
     def __init__(
         self, receive: Receive, length: int, place: _BodyPlace, turns: _Turns, *, limit: int, seconds: float
     ) -> None:
-        self._receive, self._length, self._limit, self.place, self._turns = receive, length, limit, place, turns
+        self._receive, self._length, self._limit, self._place, self._turns = receive, length, limit, place, turns
         self._seconds, self._deadline = seconds, asyncio.get_running_loop().time() + seconds
         self._size = 0
         self._whole = False
@@ -150,7 +155,8 @@ class _Body:
     async def __call__(self) -> Message:
         if self._whole:
             return await self._receive()
-        await self._reserve(self._length)
+        if self._length > LARGE:
+            await self._reserve()
         try:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
@@ -159,16 +165,17 @@ class _Body:
         self._size += len(message.get("body", b""))
         if self._size > self._limit:
             raise BodyTooLargeError(self._limit)
-        await self._reserve(self._size)
+        if self._size > LARGE:
+            await self._reserve()
         self._whole = not message.get("more_body", False)
-        if self._whole and self.place.held:
+        if self._whole and self._place.held:
             await self._turns.wait()
         return message
 
-    async def _reserve(self, size: int) -> None:
-        """Have a place if the size is large. The sender's time does not run while it waits for one."""
-        if size > LARGE and not self.place.held:
+    async def _reserve(self) -> None:
+        """Have a place. The sender's time does not run while it waits for one."""
+        if not self._place.held:
             loop = asyncio.get_running_loop()
             began = loop.time()
-            await self.place.take()
+            await self._place.take()
             self._deadline += loop.time() - began

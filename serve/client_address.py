@@ -7,18 +7,27 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 
+from msgspec import Struct
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serve.origin_check import FOREIGN
 
-_HEADERS = frozenset({b"forwarded", b"x-real-ip"})
-_PREFIX = b"x-forwarded-"
+_NAMES = (b"x-forwarded-", b"x-real-ip", b"forwarded")
+"""How the names of such headers begin."""
 _PAIR = re.compile(r"\s*(for|proto)\s*=\s*(?:\"([^\"]*)\"|([^\s;,\"]*))\s*", re.IGNORECASE)
 _REMEMBERED = 1_024
-"""Addresses in the cache: clients and proxies come again."""
+"""What headers say, in the cache: clients and proxies come again."""
 _SCHEMES = frozenset({"http", "https"})
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class _Said(Struct, frozen=True):
+    """What the headers of a request say that is believed."""
+
+    scheme: str | None
+    client: str | None
+    foreign: bool
 
 
 class ForwardedHeaders:
@@ -32,39 +41,40 @@ class ForwardedHeaders:
     def __init__(self, app: ASGIApp, proxies: Collection[str] | None) -> None:
         self._app, self._believes = app, proxies is not None
         self._proxies = tuple(ipaddress.ip_network(each) for each in proxies or ())
+        self._said_by = lru_cache(_REMEMBERED)(self._read)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
         if scope["type"] == "http":
-            said: dict[bytes, list[str]] = {}
-            kept = []
-            for name, value in scope["headers"]:
-                if name in _HEADERS or name.startswith(_PREFIX):
-                    said.setdefault(name, []).append(value.decode("latin-1"))
-                else:
-                    kept.append((name, value))
-            if said:
-                scope["headers"] = kept
+            headers = scope["headers"]
+            saying = tuple([(name, value) for name, value in headers if name.startswith(_NAMES)])
+            if saying:
+                scope["headers"] = [each for each in headers if not each[0].startswith(_NAMES)]
                 if self._believes:
-                    self._believe(scope, {name: ",".join(values) for name, values in said.items()})
+                    said = self._said_by(saying)
+                    if said.scheme is not None:
+                        scope["scheme"] = said.scheme
+                    if said.client is not None:
+                        scope["client"] = (said.client, 0)
+                    if said.foreign:
+                        scope[FOREIGN] = True
         await self._app(scope, receive, send)
 
-    def _believe(self, scope: Scope, said: dict[bytes, str]) -> None:
+    def _read(self, headers: Sequence[tuple[bytes, bytes]]) -> _Said:
+        values: dict[bytes, list[str]] = {}
+        for name, value in headers:
+            values.setdefault(name, []).append(value.decode("latin-1"))
+        said = {name: ",".join(each) for name, each in values.items()}
         *chain, peer = said.get(b"x-forwarded-for", "").split(",")
         scheme = said.get(b"x-forwarded-proto", "").rpartition(",")[2].strip().lower()
         if forwarded := said.get(b"forwarded"):
             found = [(name.lower(), quoted or plain) for name, quoted, plain in _PAIR.findall(forwarded)]
             chain = chain or [value for name, value in found if name == "for"]
             scheme = scheme or next((value.lower() for name, value in reversed(found) if name == "proto"), "")
-        if scheme in _SCHEMES:
-            scope["scheme"] = scheme
         here = _address(peer)
-        if self._is_proxy(here):
-            scope[FOREIGN] = True  # whoever is behind it, and whatever it says of that one
-            here = self._client([*chain, peer])
-        client = here
-        if client is not None:
-            scope["client"] = (str(client), 0)
+        foreign = self._is_proxy(here)  # whoever is behind it, and whatever it says of that one
+        client = self._client([*chain, peer]) if foreign else here
+        return _Said(scheme if scheme in _SCHEMES else None, None if client is None else str(client), foreign)
 
     def _client(self, chain: Sequence[str]) -> _Address | None:
         """Return the last address that is no proxy's; what is behind one that cannot be read is not believed either."""
@@ -82,7 +92,6 @@ class ForwardedHeaders:
         return address is not None and any(address in network for network in self._proxies)
 
 
-@lru_cache(_REMEMBERED)
 def _address(text: str) -> _Address | None:
     """Return the address that stands there, perhaps with a port."""
     text = text.strip()
@@ -110,7 +119,8 @@ class PublicScheme:
         """Pass the request on."""
         if scope["type"] == "http" and scope["scheme"] == "http":
             scheme, _, place = self._url_of().partition("://")
-            hosts = [value.lower() for name, value in scope["headers"] if name == b"host"]
-            if scheme == "https" and hosts == [place.lower().encode()]:
-                scope["scheme"] = "https"
+            if scheme == "https":
+                hosts = [value.lower() for name, value in scope["headers"] if name == b"host"]
+                if hosts == [place.lower().encode()]:
+                    scope["scheme"] = "https"
         await self._app(scope, receive, send)

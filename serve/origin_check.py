@@ -20,6 +20,9 @@ from serve.problems import ProblemDetails
 from serve.surfaces import is_below
 
 _OWN_SITES = {"", "same-origin", "none"}
+_FETCH = (b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest")
+_ASKED = frozenset({b"host", b"origin", *_FETCH})
+"""The headers that tell where a request comes from."""
 FOREIGN = "owlclaw.foreign"
 """In the ASGI scope: the request may come from another machine, or from a page of another origin."""
 _REMEMBERED = 64
@@ -57,19 +60,9 @@ class OriginCheck:
             await self._app(scope, receive, send)
 
     def _problem(self, scope: Scope) -> ProblemDetails | None:
-        host = origin = site = mode = target = ""
-        for name, value in scope["headers"]:
-            match name:
-                case b"host":
-                    host = value.decode("latin-1")
-                case b"origin":
-                    origin = value.decode("latin-1")
-                case b"sec-fetch-site":
-                    site = value.decode("latin-1").lower()
-                case b"sec-fetch-mode":
-                    mode = value.decode("latin-1").lower()
-                case b"sec-fetch-dest":
-                    target = value.decode("latin-1").lower()
+        said = {name: value.decode("latin-1") for name, value in scope["headers"] if name in _ASKED}
+        host, origin = said.get(b"host", ""), said.get(b"origin", "")
+        site, mode, target = (said.get(name, "").lower() for name in _FETCH)
         local, own = self._kind_of(host) if host else (True, True)
         if not own:
             detail = (

@@ -56,7 +56,7 @@ def checked(value: JsonValue, shape: type[Body]) -> Body:
     """Return the value as that TypedDict of `wire`; raises InvalidRequestError with everything that is wrong."""
     kind: Any = shape
     fields = _fields(kind)
-    if isinstance(value, dict) and value.keys() <= fields.keys() and not any(each.checks for each in fields.values()):
+    if isinstance(value, dict) and value.keys() <= fields.keys() and not _has_checks(kind):
         try:
             return convert(value, shape)
         except ValidationError:  # the checks of each field below tell what is wrong, and whether anything is
@@ -98,6 +98,12 @@ def checked(value: JsonValue, shape: type[Body]) -> Body:
 def _whole(value: JsonValue) -> JsonValue:
     """Return 5 for 5.0, which is the same in JSON: that has one kind of number."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+@cache
+def _has_checks(shape: Any) -> bool:
+    """Return whether a field of the type has checks besides it."""
+    return any(each.checks for each in _fields(shape).values())
 
 
 @cache

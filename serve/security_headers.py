@@ -37,9 +37,9 @@ class SecurityHeaders:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = list(message.get("headers", ()))
-                present = {name.lower() for name, _ in headers}
-                message["headers"] = [*headers, *(each for each in added if each[0] not in present)]
+                headers = message.get("headers", ())
+                present = {name for name, _ in headers}  # ASGI has them in lower case
+                message["headers"] = [*headers, *[each for each in added if each[0] not in present]]
             await send(message)
 
         await self._app(scope, receive, with_headers)

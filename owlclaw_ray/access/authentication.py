@@ -117,6 +117,16 @@ class Authenticator:
             raise UnauthenticatedError(_REFUSED if self._tokens is None or not is_token(key) else _NOT_BELIEVED)
         return answer.principal
 
+    def remembered(self, key: Credential | None, *, local: bool = True) -> Principal | None:
+        """Return what `principal_of` would without asking anybody; None: it has to be asked, or the key is refused."""
+        if key is None:
+            since = self._open_since
+            if since is None or not local or self._keys_required or self._controlled:
+                return None
+            return LOCAL if self._clock.monotonic() - since < FRESH_SECONDS else None
+        answer = self._answers.get(_held(key))
+        return None if answer is None or self._clock.monotonic() >= answer.until else answer.principal
+
     async def recognised(self, key: str | None, *, local: bool = True) -> Principal | None:
         """Return as `principal_of`; None for whoever is refused. Who was known a moment ago is known while nobody can be asked."""
         try:

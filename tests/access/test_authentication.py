@@ -40,10 +40,13 @@ class Gate(World):
         return await self.read(query)
 
     async def lets_in(self, key):
+        remembered = self.authenticator.remembered(key)
         try:
-            await self.authenticator.principal_of(key)
+            principal = await self.authenticator.principal_of(key)
         except UnauthenticatedError:
+            assert remembered is None
             return False
+        assert remembered in {None, principal}
         return True
 
 
@@ -122,6 +125,33 @@ async def test_a_key_is_its_principal(gate):
     issued = await gate.keys.create(LOCAL, replace(CI, agents=("agent:trader:*",)))
 
     assert await gate.authenticator.principal_of(issued.text) == issued.key.principal
+
+
+async def test_what_was_answered_a_moment_ago_is_remembered_and_no_longer(gate):
+    assert await gate.lets_in(None)
+    assert gate.authenticator.remembered(None) is LOCAL
+    assert gate.authenticator.remembered(None, local=False) is None
+    issued = await gate.keys.create(LOCAL, CI)
+    assert gate.authenticator.remembered(issued.text) is None
+    assert await gate.lets_in(issued.text)
+    await gate.clock.advance(FRESH_SECONDS - 0.1)
+    assert gate.authenticator.remembered(issued.text) == issued.key.principal
+
+    await gate.clock.advance(0.1)
+
+    assert gate.authenticator.remembered(issued.text) is None
+    assert gate.authenticator.remembered(None) is None
+
+
+async def test_nobody_is_remembered_who_has_no_key_where_one_is_needed(gate):
+    assert await gate.lets_in(None)
+    gate.authenticator.close()
+    assert gate.authenticator.remembered(None) is None
+
+    gate.authenticator = Authenticator(gate.store, gate.clock, gate.ids, keys_required=True)
+    assert not await gate.lets_in(None)
+    gate.authenticator._open_since = gate.clock.monotonic()
+    assert gate.authenticator.remembered(None) is None
 
 
 @pytest.mark.parametrize("wrong", ["", "x", "owl_", "sk-1234", "é" * 60, "x" * 100_000])

@@ -45,6 +45,8 @@ ROW_ID = BigInteger().with_variant(Integer, "sqlite")
 ACTIVE = text("status IN ('queued', 'running', 'waiting')")
 OPEN = text("status IN ('active', 'paused')")
 OVER = text("status IN ('completed', 'failed', 'timeout', 'terminated', 'cancelled', 'skipped')")
+FINISHED = text("finished_at IS NOT NULL")
+"""The same for SQLite, which builds a table of such a list for each row that it writes: 2 µs for each index."""
 PENDING = text("status = 'pending'")
 WAITING_FOR_HEARTBEAT = text("status = 'waiting'")
 AWAITING = text("awaits IS NOT NULL")
@@ -82,6 +84,17 @@ EXTRACTS = {
         "has_open_breaker": "state ~ '\"open_until\":[1-9]'::text",
     },
 }
+
+
+class _OverRun(ColumnElement[bool]):
+    """Whether a run is over, as the indexes of such runs say it."""
+
+    inherit_cache = True
+
+
+@compiles(_OverRun)
+def _compile_over_run(_element: _OverRun, compiler: SQLCompiler, **_options: object) -> str:
+    return (FINISHED if compiler.dialect.name == "sqlite" else OVER).text
 
 
 @compiles(Extract)
@@ -142,9 +155,11 @@ runs = Table(
     Index("runs_by_agent", "agent", "seq"),
     Index("runs_by_tenant", "tenant", "seq"),
     Index("runs_by_status", "tenant", "status", "seq"),
-    Index("runs_over", "tenant", "status", "kind", "seq", sqlite_where=OVER, postgresql_where=OVER),
-    Index("runs_over_by_agent", "agent", "status", "kind", "seq", sqlite_where=OVER, postgresql_where=OVER),
-    Index("runs_over_by_definition", "definition", "status", "kind", "seq", sqlite_where=OVER, postgresql_where=OVER),
+    Index("runs_over", "tenant", "status", "kind", "seq", sqlite_where=FINISHED, postgresql_where=OVER),
+    Index("runs_over_by_agent", "agent", "status", "kind", "seq", sqlite_where=FINISHED, postgresql_where=OVER),
+    Index(
+        "runs_over_by_definition", "definition", "status", "kind", "seq", sqlite_where=FINISHED, postgresql_where=OVER
+    ),
     Index("runs_by_definition", "definition", "seq"),
 )
 
@@ -602,9 +617,7 @@ has_open_breaker: ColumnClause[bool] = literal_column("has_open_breaker")
 """Spelt as in the index agents_with_open_breakers, which serves it."""
 active_run = runs.c.status.in_([QUEUED, RUNNING, WAITING])
 """Spelt as in the index runs_active, which serves it, also together with a narrower condition."""
-over_run = runs.c.status.in_(
-    [literal_column(f"'{each}'") for each in ("completed", "failed", "timeout", "terminated", "cancelled", "skipped")]
-)
+over_run: ColumnElement[bool] = _OverRun()
 """Spelt as in the indexes runs_over, runs_over_by_agent and runs_over_by_definition, which serve it together with a status."""
 small_payload = case((func.length(runs.c.payload) <= LARGE, runs.c.payload)).label("payload")
 """The payload, unless it is large."""

@@ -118,10 +118,9 @@ def _reached(store: WorkingSet, command: SubmitRun) -> QuotaReached | None:
     tenant = command.agent.tenant
     if tenant in store.suspended:
         return QuotaReached(SUSPENDED, 0)
-    quotas, of_keys = store.quotas.get(tenant, NO_QUOTAS), _key_quotas(store, command)
-    if quotas == NO_QUOTAS and not of_keys:
+    if not _counts(store, command):
         return None
-    minute = minute_of(command.at)
+    quotas, of_keys, minute = store.quotas.get(tenant, NO_QUOTAS), _key_quotas(store, command), minute_of(command.at)
     held = no_room_for(store, agent_key(command.agent)) or reached(store, tenant, OPEN_RUNS)
     if held is not None:
         return held
@@ -137,6 +136,15 @@ def _reached(store: WorkingSet, command: SubmitRun) -> QuotaReached | None:
     return None
 
 
+def _counts(store: WorkingSet, command: SubmitRun) -> bool:
+    """Return whether the run counts for any quota: most do for none."""
+    return (
+        command.quota is not None
+        or not store.key_quotas.keys().isdisjoint(command.counting_keys)
+        or store.quotas.get(command.agent.tenant, NO_QUOTAS) != NO_QUOTAS
+    )
+
+
 def _key_quotas(store: WorkingSet, command: SubmitRun) -> list[KeyQuota]:
     """Return the quotas of the keys for which the run counts."""
     found = {key_id: store.key_quotas[key_id] for key_id in command.counting_keys if key_id in store.key_quotas}
@@ -147,11 +155,11 @@ def _key_quotas(store: WorkingSet, command: SubmitRun) -> list[KeyQuota]:
 
 def _count(store: WorkingSet, run: RunRow, command: SubmitRun) -> None:
     """Count a new run for the quotas that there are."""
-    tenant, at = command.agent.tenant, to_micros(command.at)
-    quotas, of_keys = store.quotas.get(tenant, NO_QUOTAS), _key_quotas(store, command)
-    if quotas == NO_QUOTAS and not of_keys:
+    if not _counts(store, command):
         return
-    store.reserved_at, minute = max(at, store.reserved_at), minute_of(command.at)
+    tenant, minute = command.agent.tenant, minute_of(command.at)
+    quotas, of_keys = store.quotas.get(tenant, NO_QUOTAS), _key_quotas(store, command)
+    store.reserved_at = max(to_micros(command.at), store.reserved_at)
     keep(store, agent_key(command.agent))
     count(store, tenant, OPEN_RUNS, 1)
     if quotas.starts_a_minute is not None:
@@ -216,8 +224,9 @@ def _enqueue(store: WorkingSet, agent: AgentRow, command: SubmitRun, key: str | 
     run.rank, run.deadline = rank_of(command.busy, command.priority), optional_micros(command.deadline)
     follows = command.queue_limit is not None and bool(agent.queued) and command.busy is not BusyPolicy.INTERRUPT
     store.add_run(run)
-    terms = term_rows(command.agent.tenant, run.seq, trigger.kind, trigger.focus)
-    store.changes[RowChange.FOCUS_TERM].update((each, each) for each in terms)
+    if trigger.focus:
+        terms = term_rows(command.agent.tenant, run.seq, trigger.kind, trigger.focus)
+        store.changes[RowChange.FOCUS_TERM].update((each, each) for each in terms)
     if key is not None:
         store.mergeable[agent.agent, key] = run
     store.note(run, EntryKind.RUN_QUEUED, at, {"trigger": trigger.kind.value, "focus": trigger.focus})
