@@ -127,6 +127,7 @@ def build_api(
     )
     places = OpenRequestLimit(streams)
     triggers = TriggerRoutes(runtime, clock, places)
+    api.router.routes.insert(0, triggers.first_route())
     paths = PathOperations()
     paths.add(api.router.routes)
     shown = [build(Surroundings(runtime, clock, places, keep_alive_seconds, facts)) for build in surfaces]

@@ -79,6 +79,7 @@ class PathOperations:
             declared, scope, optional = None, PUBLIC, False
             if isinstance(route, APIRoute):
                 scope, optional = _scope_of(route)
+                self._undeclared -= {(route.path, method) for method in methods}
             else:
                 self._undeclared |= {(route.path, method) for method in methods}
             if isinstance(route, APIRoute) and route.path not in _OF_OTHERS:

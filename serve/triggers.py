@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from owlclaw_ray import wire
 from owlclaw_ray.domain.json import LARGE, JsonObject
@@ -98,6 +99,10 @@ class TriggerRoutes(Resource):
     def __init__(self, runtime: Runtime, clock: Clock, places: OpenRequestLimit) -> None:
         super().__init__(runtime)
         self._clock, self._places = clock, places
+
+    def first_route(self) -> Route:
+        """Return a route to `trigger_agent` that has to be the first of all: Ray Serve tries one after another to name each request."""
+        return Route(PATH, self.trigger_agent, methods=["POST"])
 
     @operation(
         f"POST {PATH}",
