@@ -65,6 +65,28 @@ async def test_what_a_proxy_passes_on_is_never_of_this_machine(chain, proxies, f
     assert (FOREIGN in scopes[0]) is foreign
 
 
+async def test_each_request_is_told_of_its_own_client_scheme_and_proxy():
+    scopes = []
+
+    async def app(scope, receive, send):
+        scopes.append((scope["client"][0], scope["scheme"], FOREIGN in scope))
+
+    told = ForwardedHeaders(app, ("10.0.0.0/8",))
+    requests = [(PEER, "https"), ("127.0.0.1", "http"), (f"{PEER}, {PROXY}", "http"), (PEER, "https"), ("", "")]
+    for chain, scheme in requests:
+        headers = [(b"x-forwarded-for", chain.encode()), (b"x-forwarded-proto", scheme.encode())]
+        scope = {"type": "http", "scheme": "http", "client": ("127.0.0.1", 5), "headers": headers if chain else []}
+        await told(scope, None, None)
+
+    assert scopes == [
+        (PEER, "https", False),
+        ("127.0.0.1", "http", False),
+        (PEER, "http", True),
+        (PEER, "https", False),
+        ("127.0.0.1", "http", False),
+    ]
+
+
 async def test_addresses_of_several_headers_are_one_list():
     assert (await seen([("x-forwarded-for", "1.2.3.4, 198.51.100.7"), ("x-forwarded-for", PROXY)]))[0] == "198.51.100.7"
 

@@ -5,13 +5,31 @@ from datetime import datetime, timedelta
 import httpx
 import orjson
 import pytest
+from fastapi import FastAPI
+from ray.serve._private.thirdparty.get_asgi_route_name import get_asgi_route_name
+from starlette.routing import Route
 
 from owlclaw_ray.errors import QuotaReachedError
 from owlclaw_ray.ids import DEFAULT_TENANT
+from serve.triggers import PATH
 from tests.serve.conftest import BODY_LIMIT
 from tests.serve.double import FINAL_TEXT, MemoryRuntime
 
 TRIGGERS = "/v1/agents/assistant/triggers"
+
+
+def test_ray_serve_looks_at_one_route_for_the_name_of_a_trigger(api: FastAPI, monkeypatch: pytest.MonkeyPatch):
+    looks, matches = [], Route.matches
+    monkeypatch.setattr(Route, "matches", lambda route, scope: looks.append(route.path) or matches(route, scope))
+    scope = {"type": "http", "method": "POST", "path": TRIGGERS, "headers": [], "root_path": "", "query_string": b""}
+
+    assert get_asgi_route_name(api, scope) == PATH
+    assert looks == [PATH]
+
+
+@pytest.mark.parametrize("path", ["/v1/agents//triggers", "/v1/agents/a/b/triggers", "/v1/agents/triggers"])
+async def test_a_trigger_names_one_agent_between_two_slashes(http: httpx.AsyncClient, path: str):
+    assert (await http.post(path, json={})).status_code in {404, 405}
 
 
 async def test_a_trigger_is_accepted_and_says_where_its_run_is(http: httpx.AsyncClient):
