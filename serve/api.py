@@ -66,6 +66,8 @@ _CORS_HEADERS = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event
 _CORS_EXPOSED = ("ETag", "Location", "Retry-After", "RateLimit", "RateLimit-Policy")
 
 
+_ERRORS = (OwlClawError, HTTPException, RequestValidationError, ClientDisconnect)
+"""What handlers raise that `_on_error` answers."""
 _SECURITY: JsonObject = {
     "type": "http",
     "scheme": "bearer",
@@ -153,9 +155,9 @@ def build_api(
         paths.add(router.routes)
         api.include_router(router)
     paths.require_scopes({api.openapi_url, api.docs_url})
-    for kind in (OwlClawError, HTTPException, RequestValidationError, ClientDisconnect):
+    for kind in _ERRORS:
         api.add_exception_handler(kind, _on_error)
-    api.add_middleware(TriggerPath, handler=triggers.trigger_agent, on_error=_on_error)
+    api.add_middleware(TriggerPath, handler=triggers.trigger_agent, errors=_ERRORS, on_error=_on_error)
     api.add_middleware(BodyLimit, limit=body_limit_bytes, seconds=body_timeout_seconds, at_once=bodies_limit_bytes)
     api.add_middleware(RouteCheck)
     api.add_middleware(AccessGate, paths=paths, authenticator=runtime.authenticator, surfaces=shown)

@@ -70,22 +70,13 @@ class BodyLimit:
             await problem_of(BodyTooLargeError(self._limit)).response(scope["path"])(scope, receive, send)
             return
         places = self._public if scope.get(PRINCIPAL) is ANYBODY else self._places
-        place = _BodyPlace(places, scope)
+        place = _BodyPlace(places, scope.get(PRINCIPAL, ANYBODY), scope.get("client"))
         body = _Body(receive, length, place, self._turns, limit=self._limit, seconds=self._seconds)
         scope[_HANDLED] = place.release
         try:
             await self._app(scope, body, send)
         finally:
             place.release()
-
-
-def _owner(scope: Scope) -> Owner:
-    """Return by whom places are shared out: keys and people, below their tenants, or the addresses of those who are nobody."""
-    principal: Principal = scope.get(PRINCIPAL, ANYBODY)
-    if principal is ANYBODY:
-        host, _ = scope.get("client") or ("", 0)
-        return DEFAULT_TENANT, host
-    return principal.tenant, (principal.kind, principal.id)
 
 
 class _Turns:
@@ -113,10 +104,10 @@ class _Turns:
 
 
 class _BodyPlace:
-    """The place of one request's body, if it is large."""
+    """The place of one request's body, if it is large. The request's scope refers to it: it must not refer to the scope."""
 
-    def __init__(self, places: FairQueue, scope: Scope) -> None:
-        self._places, self._scope = places, scope
+    def __init__(self, places: FairQueue, principal: Principal, client: tuple[str, int] | None) -> None:
+        self._places, self._principal, self._client = places, principal, client
         self._holder: Owner | None = None
 
     @property
@@ -126,7 +117,7 @@ class _BodyPlace:
 
     async def take(self) -> None:
         """Hold it, after waiting for it; raises BodiesOverloadedError."""
-        owner = _owner(self._scope)
+        owner = self._owner()
         try:
             async with asyncio.timeout(_WAIT_SECONDS):
                 await self._places.take(owner)
@@ -139,6 +130,13 @@ class _BodyPlace:
         if self._holder is not None:
             owner, self._holder = self._holder, None
             self._places.give_back(owner)
+
+    def _owner(self) -> Owner:
+        """Return by whom places are shared out: keys and people, below their tenants, or the addresses of those who are nobody."""
+        if self._principal is ANYBODY:
+            host, _ = self._client or ("", 0)
+            return DEFAULT_TENANT, host
+        return self._principal.tenant, (self._principal.kind, self._principal.id)
 
 
 class _Body:

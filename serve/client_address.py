@@ -12,8 +12,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from serve.origin_check import FOREIGN
 
-_NAMES = (b"x-forwarded-", b"x-real-ip", b"forwarded")
-"""How the names of such headers begin."""
+_HEADERS = frozenset({b"forwarded", b"x-real-ip"})
+_PREFIX = b"x-forwarded-"
+_READ = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-proto"})
 _PAIR = re.compile(r"\s*(for|proto)\s*=\s*(?:\"([^\"]*)\"|([^\s;,\"]*))\s*", re.IGNORECASE)
 _REMEMBERED = 1_024
 """What headers say, in the cache: clients and proxies come again."""
@@ -47,11 +48,11 @@ class ForwardedHeaders:
         """Pass the request on."""
         if scope["type"] == "http":
             headers = scope["headers"]
-            saying = tuple([(name, value) for name, value in headers if name.startswith(_NAMES)])
-            if saying:
-                scope["headers"] = [each for each in headers if not each[0].startswith(_NAMES)]
+            kept = [each for each in headers if not (each[0] in _HEADERS or each[0].startswith(_PREFIX))]
+            if len(kept) < len(headers):
+                scope["headers"] = kept
                 if self._believes:
-                    said = self._said_by(saying)
+                    said = self._said_by(tuple([(name, value) for name, value in headers if name in _READ]))
                     if said.scheme is not None:
                         scope["scheme"] = said.scheme
                     if said.client is not None:
@@ -92,6 +93,7 @@ class ForwardedHeaders:
         return address is not None and any(address in network for network in self._proxies)
 
 
+@lru_cache(_REMEMBERED)
 def _address(text: str) -> _Address | None:
     """Return the address that stands there, perhaps with a port."""
     text = text.strip()

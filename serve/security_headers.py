@@ -37,7 +37,7 @@ class SecurityHeaders:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = message.get("headers", ())
+                headers = list(message.get("headers", ()))
                 present = {name for name, _ in headers}  # ASGI has them in lower case
                 message["headers"] = [*headers, *[each for each in added if each[0] not in present]]
             await send(message)

@@ -1,44 +1,44 @@
-"""The way of a trigger to its handler, past the router: this is the hot path."""
+"""The way of a trigger to its handler, which leads past the router: this is the hot path."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from owlclaw_ray.errors import OwlClawError
 from serve.triggers import PATH
 
 _BEGINNING, _END = PATH.split("{agent}")
 
 
 class TriggerPath:
-    """ASGI middleware around the router: calls the handler of triggers itself, and answers its errors as `on_error` says.
+    """ASGI middleware around the router: calls the handler of triggers itself, and has `on_error` answer those of its `errors`.
 
-    A router tries one route after another, and has a place around each for what this one needs nothing of.
+    What FastAPI does for each request around any handler takes as long as the handler.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         handler: Callable[[Request], Awaitable[Response]],
+        errors: tuple[type[Exception], ...],
         on_error: Callable[[Request, Exception], Awaitable[Response]],
     ) -> None:
-        self._app, self._handler, self._on_error = app, handler, on_error
+        self._app, self._handler, self._errors, self._on_error = app, handler, errors, on_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a trigger, or pass the request on."""
         agent = _agent_of(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else ""
-        if not agent:
+        if not agent or scope.get("root_path"):  # the router knows where the root ends
             await self._app(scope, receive, send)
             return
         scope["path_params"] = {"agent": agent}
         request = Request(scope, receive, send)
         try:
             response = await self._handler(request)
-        except (OwlClawError, ClientDisconnect) as error:
+        except self._errors as error:
             response = await self._on_error(request, error)
         await response(scope, receive, send)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 from starlette.applications import Starlette
@@ -37,6 +39,10 @@ class Handler:
             body_handled(request.scope)
         await self.gate.wait()
         return PlainTextResponse("done")
+
+
+class Scope(dict):
+    """A scope of which a test can tell whether it is still there."""
 
 
 class Sent:
@@ -297,3 +303,21 @@ async def test_a_limit_for_all_that_is_below_that_of_one_still_lets_one_through(
     await one.task
 
     assert one.status == 200
+
+
+async def test_a_request_leaves_nothing_to_be_collected():
+    async def app(scope, receive, send):
+        assert (await receive())["body"] == b"x"
+
+    async def receive():
+        return {"type": "http.request", "body": b"x", "more_body": False}
+
+    scope = Scope(type="http", method="POST", path="/", query_string=b"", headers=[], client=("127.0.0.1", 1))
+    left = weakref.ref(scope)
+    gc.disable()
+    try:
+        await BodyLimit(app, LIMIT, LONG)(scope, receive, None)
+        del scope
+        assert left() is None
+    finally:
+        gc.enable()

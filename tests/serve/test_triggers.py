@@ -27,6 +27,15 @@ def test_ray_serve_looks_at_one_route_for_the_name_of_a_trigger(api: FastAPI, mo
     assert looks == [PATH]
 
 
+async def test_a_trigger_passes_no_router(http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch):
+    looks, matches = [], Route.matches
+    monkeypatch.setattr(Route, "matches", lambda route, scope: looks.append(route.path) or matches(route, scope))
+
+    assert (await http.post(TRIGGERS)).status_code == 202
+    assert looks == []
+    assert (await http.post(f"{TRIGGERS}:batch")).status_code == 404
+
+
 @pytest.mark.parametrize("path", ["/v1/agents//triggers", "/v1/agents/a/b/triggers", "/v1/agents/triggers"])
 async def test_a_trigger_names_one_agent_between_two_slashes(http: httpx.AsyncClient, path: str):
     assert (await http.post(path, json={})).status_code in {404, 405}

@@ -57,6 +57,7 @@ def fill(connection):
     for seq, agent, trigger, at, status in ROWS:
         row = {"seq": seq, "run_id": f"run_{seq}", "tenant": agent.tenant, "agent": agent_key(agent)}
         row |= {"trigger": dump_trigger(trigger)[0], "created_at": to_micros(at), "status": status.value}
+        row["finished_at"] = to_micros(at) if status.final else None
         connection.execute(insert(runs).values(**row, cancel_requested=False, claimed_epoch=1))
         for tenant, term, of in term_rows(agent.tenant, seq, trigger.kind, trigger.focus):
             connection.execute(insert(focus_terms).values(tenant=tenant, term=term, seq=of))
@@ -251,6 +252,22 @@ async def test_each_filter_is_read_from_the_index_that_is_made_for_it(filled):
             assert any(re.match(r"SEARCH \w+ USING PRIMARY KEY \(tenant=\? AND term=\?", plan) for plan in plans), plans
 
 
+async def test_a_filter_that_was_asked_before_is_not_compiled_again(filled):
+    search, hits = RunSearch(DEFAULT_TENANT, kind=TriggerKind.API, status=RunStatus.FAILED, limit=5), []
+
+    def note(_connection, _cursor, _statement, _parameters, context, _many):
+        hits.append(context.cache_hit.name)
+
+    def twice(connection):
+        run_search.search_runs(connection, search)
+        event.listen(connection, "before_cursor_execute", note)
+        run_search.search_runs(connection, search)
+
+    await filled._database.read(twice)
+
+    assert set(hits) == {"CACHE_HIT"}
+
+
 async def test_runs_that_an_older_version_accepted_are_named_by_the_migration_as_new_ones_are(store, monkeypatch):
     migration = import_module("owlclaw_ray.store.sql.migrations.versions.0027_run_filters")
     monkeypatch.setattr(migration, "_RUNS_AT_ONCE", 2)
@@ -294,6 +311,7 @@ async def test_a_word_that_few_have_is_found_in_one_page_beside_a_word_that_all_
             trigger = Trigger(TriggerKind.API, None, f"shipment {17 if seq in {30, 150} else 18}")
             row = {"seq": seq, "run_id": f"run_{seq}", "tenant": DEFAULT_TENANT, "agent": agent_key(AGENT)}
             row |= {"trigger": dump_trigger(trigger)[0], "created_at": to_micros(NOW), "status": "completed"}
+            row["finished_at"] = to_micros(NOW)
             connection.execute(insert(runs).values(**row, cancel_requested=False, claimed_epoch=1))
             for tenant, term, of in term_rows(DEFAULT_TENANT, seq, trigger.kind, trigger.focus):
                 connection.execute(insert(focus_terms).values(tenant=tenant, term=term, seq=of))

@@ -19,7 +19,7 @@ _OVER = {"runs_over": "tenant", "runs_over_by_agent": "agent", "runs_over_by_def
 
 
 def upgrade() -> None:
-    """Make the indexes anew; PostgreSQL's stay as they are."""
+    """Replace the indexes. PostgreSQL keeps its own. An older version that goes back to a file of SQLite finds the same, more slowly."""
     if op.get_bind().dialect.name != "sqlite":
         return
     for name, column in _OVER.items():
