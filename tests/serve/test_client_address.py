@@ -87,6 +87,12 @@ async def test_each_request_is_told_of_its_own_client_scheme_and_proxy():
     ]
 
 
+async def test_headers_whose_names_begin_likewise_are_others():
+    sent = [("forwarded-to", "x"), ("x-real-ip-of", "y"), ("x-forwarded-of", "z"), ("x-real-ip", PEER)]
+
+    assert (await seen(sent))[2] == ["forwarded-to", "x-real-ip-of"]
+
+
 async def test_addresses_of_several_headers_are_one_list():
     assert (await seen([("x-forwarded-for", "1.2.3.4, 198.51.100.7"), ("x-forwarded-for", PROXY)]))[0] == "198.51.100.7"
 
