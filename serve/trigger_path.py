@@ -16,7 +16,7 @@ _BEGINNING, _END = PATH.split("{agent}")
 class TriggerPath:
     """ASGI middleware around the router: calls the handler of triggers itself, and has `on_error` answer those of its `errors`.
 
-    What FastAPI does for each request around any handler takes as long as the handler.
+    What FastAPI does for each request around any handler is a fifth of all that is done here for a trigger.
     """
 
     def __init__(

@@ -103,12 +103,15 @@ class Authenticator:
 
         Raises UnauthenticatedError, and StoreUnavailableError or IssuerUnavailableError when nobody knows.
         """
+        known = self.remembered(key, local=local)
+        if known is not None:
+            return known
         if key is None:
             if local and not self._keys_required and await self._is_open():
                 return LOCAL
             raise UnauthenticatedError(_NO_KEY if self._tokens is None else _NEITHER)
         held = _held(key)
-        answer = self._answers.get(held) or self._refusals.get(held)
+        answer = self._refusals.get(held)
         if answer is None or self._clock.monotonic() >= answer.until:
             answer = await self._ask(held, key)
         if answer.principal is None:
@@ -118,7 +121,7 @@ class Authenticator:
         return answer.principal
 
     def remembered(self, key: Credential | None, *, local: bool = True) -> Principal | None:
-        """Return what `principal_of` would without asking anybody; None: it has to be asked, or the key is refused."""
+        """Return what `principal_of` does, if nobody has to be asked for it; None: somebody has, or the key is refused."""
         if key is None:
             since = self._open_since
             if since is None or not local or self._keys_required or self._controlled:
@@ -210,15 +213,12 @@ class Authenticator:
             event.set()
 
     async def _is_open(self) -> bool:
-        """Return whether no key and no tenant was ever made. Once one was, this is never asked again."""
+        """Return whether no key and no tenant was ever made, once for all who ask at the same time. Once one was, nobody is asked again."""
         if self._controlled:
             return False
-        now = self._clock.monotonic()
-        if self._open_since is None or now - self._open_since >= FRESH_SECONDS:
-            if self._opening is None:
-                self._opening = asyncio.create_task(self._look_for_keys())
-            return await asyncio.shield(self._opening)
-        return True
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._look_for_keys())
+        return await asyncio.shield(self._opening)
 
     async def _look_for_keys(self) -> bool:
         try:

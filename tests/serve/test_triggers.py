@@ -33,12 +33,6 @@ async def test_a_trigger_passes_no_router(http: httpx.AsyncClient, monkeypatch: 
 
     assert (await http.post(TRIGGERS)).status_code == 202
     assert looks == []
-    assert (await http.post(f"{TRIGGERS}:batch")).status_code == 404
-
-
-@pytest.mark.parametrize("path", ["/v1/agents//triggers", "/v1/agents/a/b/triggers", "/v1/agents/triggers"])
-async def test_a_trigger_names_one_agent_between_two_slashes(http: httpx.AsyncClient, path: str):
-    assert (await http.post(path, json={})).status_code in {404, 405}
 
 
 async def test_a_trigger_is_accepted_and_says_where_its_run_is(http: httpx.AsyncClient):

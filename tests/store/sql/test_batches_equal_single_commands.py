@@ -391,7 +391,4 @@ def test_a_batch_does_what_its_commands_do_one_by_one(runner, databases, beginni
     one_by_one = runner.run(apply_groups(alone, [[command] for command in everything]))
 
     assert in_batches == one_by_one
-    _, breaks, contents = in_batches
-    assert not breaks
-    for run in contents["runs"]:  # SQLite's indexes of runs that are over know them by when they finished
-        assert RunStatus(run.status).final is (run.finished_at is not None)
+    assert not in_batches[1]

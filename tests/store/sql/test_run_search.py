@@ -15,10 +15,10 @@ from sqlalchemy import delete, event, insert, select
 
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.focus import FocusQuery
-from owlclaw_ray.domain.run import RunStatus
+from owlclaw_ray.domain.run import RunResult, RunStatus
 from owlclaw_ray.domain.trigger import BusyPolicy, Trigger, TriggerKind
 from owlclaw_ray.ids import DEFAULT_TENANT, RunId, TenantId
-from owlclaw_ray.store.commands import IdleHeartbeat
+from owlclaw_ray.store.commands import CancelRun, IdleHeartbeat
 from owlclaw_ray.store.queries import RunById
 from owlclaw_ray.store.run_search import RunPage, RunSearch
 from owlclaw_ray.store.sql import focus_index, run_search
@@ -250,6 +250,26 @@ async def test_each_filter_is_read_from_the_index_that_is_made_for_it(filled):
         assert not [plan for plan in plans if re.match(r"SCAN (runs|focus_terms)\b", plan)], plans
         if search.text is not None:
             assert any(re.match(r"SEARCH \w+ USING PRIMARY KEY \(tenant=\? AND term=\?", plan) for plan in plans), plans
+
+
+@pytest.mark.parametrize("status", [each for each in RunStatus if each.final])
+async def test_a_run_is_found_by_how_it_ended_and_what_began_it(store, status):
+    await store.apply([submission("run_1"), activation("act_1")])
+    await claimed(store)
+
+    await store.apply([replace(ending("run_1"), result=RunResult(status))])
+
+    page = await store.read(RunSearch(AGENT.tenant, kind=TriggerKind.API, status=status, limit=5))
+    assert [each.run_id for each in page.runs] == ["run_1"]
+
+
+async def test_a_run_that_was_cancelled_before_it_began_is_found_by_that_and_what_began_it(store):
+    await store.apply([submission("run_1"), activation("act_1")])
+
+    await store.apply([CancelRun(AGENT.tenant, RunId("run_1"), NOW)])
+
+    page = await store.read(RunSearch(AGENT.tenant, kind=TriggerKind.API, status=RunStatus.CANCELLED, limit=5))
+    assert [each.run_id for each in page.runs] == ["run_1"]
 
 
 async def test_a_filter_that_was_asked_before_is_not_compiled_again(filled):
