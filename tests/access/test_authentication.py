@@ -143,6 +143,34 @@ async def test_what_was_answered_a_moment_ago_is_remembered_and_no_longer(gate):
     assert gate.authenticator.remembered(None) is None
 
 
+async def test_all_who_come_at_once_without_a_key_are_one_question_and_none_once_there_is_a_key(gate):
+    assert await asyncio.gather(*(gate.lets_in(None) for _ in range(3))) == [True] * 3
+    assert len(gate.reads) == 1
+    await gate.keys.create(LOCAL, CI)
+    await gate.clock.advance(WITHIN)
+    assert not await gate.lets_in(None)
+    gate.reads.clear()
+
+    assert not await gate.lets_in(None)
+    await gate.clock.advance(WITHIN)
+    assert not await gate.lets_in(None)
+
+    assert gate.reads == []
+
+
+async def test_a_key_that_was_refused_is_asked_about_again_after_a_moment_alone(gate):
+    issued = await gate.keys.create(LOCAL, CI)
+    await gate.keys.revoke(LOCAL, issued.key.key_id)
+    assert not await gate.lets_in(issued.text)
+    gate.reads.clear()
+
+    assert not await gate.lets_in(issued.text)
+    assert gate.reads == []
+    await gate.clock.advance(FRESH_SECONDS)
+    assert not await gate.lets_in(issued.text)
+    assert gate.reads != []
+
+
 async def test_nobody_is_remembered_who_has_no_key_where_one_is_needed(gate):
     assert await gate.lets_in(None)
     gate.authenticator.close()
