@@ -25,10 +25,11 @@ def _schema(shape: type) -> JsonObject:
     if not schema["required"]:
         del schema["required"]
     for field in schema["properties"].values():
-        if (
-            "properties" in field
-        ):  # an object whose names are listed has no others, though msgspec says what others would be
+        if "properties" in field:
+            # An object whose names are listed has no others, though msgspec says what others would be and,
+            # from 0.23 on, which names there are.
             field["additionalProperties"] = False
+            field.pop("propertyNames", None)
     return schema | {"additionalProperties": False}
 
 
