@@ -25,7 +25,7 @@ from owlclaw_ray.kernel.fair_order import Weights, equal_weights
 from owlclaw_ray.placement.balance import plan_moves
 from owlclaw_ray.placement.growth import Growth
 from owlclaw_ray.placement.host_pool import Host, HostGoneError, HostPool
-from owlclaw_ray.placement.placement_queue import PlacementQueue
+from owlclaw_ray.placement.placement_queue import TURN, PlacementQueue
 from owlclaw_ray.placement.table import HostEntry, PlacementTable
 from owlclaw_ray.store.api import QueryStore
 from owlclaw_ray.store.queries import AgentsWithWork
@@ -34,8 +34,6 @@ MAX_IDLE_REPORTED = 1_000
 """How many idle agents a host names in a heartbeat, and so how many leave it at most with each."""
 _RESPAWN_PAUSE = 0.5
 _WITHDRAW_SECONDS = 5.0
-_TURN = 3
-"""Heartbeats that agents keep a host while others wait for one."""
 _MAX_PREEMPTED = 100
 """Agents that a heartbeat takes from shared hosts at most, because others of their kind wait and none is idle."""
 _SWEEP_LIMIT = 10_000
@@ -465,22 +463,22 @@ class Directory:
 
     def _preempt(self, isolation: Isolation, yields: Callable[[AgentRef], bool]) -> None:
         """Have as many hosts emptied as would do for those who wait, beside those that soon will be."""
-        needed = self._hosts_for(isolation) - self._placement_table.closing(most_checks=_TURN)
+        needed = self._hosts_for(isolation) - self._placement_table.closing(most_checks=TURN)
         if needed <= 0:
             return
-        seats = self._placement_table.hosts_to_preempt(isolation, least_checks=_TURN, yields=yields)
-        if not seats and self._line.heartbeats_waited(isolation) >= _TURN:
+        seats = self._placement_table.hosts_to_preempt(isolation, least_checks=TURN, yields=yields)
+        if not seats and self._line.heartbeats_waited(isolation) >= TURN:
             if isolation is Isolation.SHARED:
                 self._preempt_shared(yields)
             else:
-                seats = self._placement_table.last_resort(least_checks=_TURN)
+                seats = self._placement_table.last_resort(least_checks=TURN)
         for seat in seats[:needed]:
             self._spawn_task(self._empty(seat))
 
     def _preempt_shared(self, yields: Callable[[AgentRef], bool]) -> None:
         """Where shared hosts are all that there is, and full: have agents that were there for longest make place for others."""
         number = min(self._line.number(Isolation.SHARED), _MAX_PREEMPTED)
-        for seat, agent in self._placement_table.longest_placed(number, least_checks=_TURN, yields=yields):
+        for seat, agent in self._placement_table.longest_placed(number, least_checks=TURN, yields=yields):
             self._spawn_task(self._pass_on(seat, agent))
 
     def _remove_dead(self, seat: HostEntry) -> None:

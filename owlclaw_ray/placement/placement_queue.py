@@ -11,6 +11,8 @@ from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.fair_order import FairOrder, Weights, equal_weights
 
 _SHARE = 1 - 1e-9
+TURN = 3
+"""Heartbeats that agents keep a host while others wait for one, and for which who wants a host alone lets shared agents go first."""
 
 
 class _QueueEntry(NamedTuple):
@@ -81,7 +83,8 @@ class PlacementQueue:
         return len(self._lines[isolation])
 
     def queue_fronts(self) -> list[tuple[AgentRef, Isolation]]:
-        """Return who is next of each kind, first the one whose tenant has less of its share; of equals the one that came first.
+        """Return who is next of each kind, first the one whose tenant has less of its share; of equals a shared agent, whose host serves
+        all others of its kind, too, unless the other one has waited for some heartbeats and came first.
 
         There is none of a kind of which all that wait have to leave the free places to other tenants.
         """
@@ -91,8 +94,10 @@ class PlacementQueue:
             if first is not None:
                 _, agent = first
                 share = self._orders[Isolation.SHARED].share(agent.tenant)
-                fronts.append((share, self._lines[isolation][agent].number, agent, isolation))
-        fronts.sort(key=lambda front: front[:2])
+                entry = self._lines[isolation][agent]
+                yields = isolation is Isolation.DEDICATED and self._beats - entry.beat < TURN
+                fronts.append((share, yields, entry.number, agent, isolation))
+        fronts.sort(key=lambda front: front[:3])
         return [(agent, isolation) for *_, agent, isolation in fronts]
 
     def has_front(self, isolation: Isolation) -> bool:

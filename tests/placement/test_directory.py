@@ -540,7 +540,23 @@ async def test_a_shared_agent_that_takes_long_to_leave_keeps_no_idle_one_from_ma
         assert hosts_of(pool, crew[2])
 
 
-async def test_an_agent_is_seated_before_those_that_came_later_whatever_their_kind():
+async def test_a_host_is_for_the_agents_that_share_one_before_it_is_for_one_alone_that_came_a_moment_before():
+    pool, solo, crew = SteeredPool(), refs(3, name="solo"), refs(20, name="crew")
+    async with directory_over(pool, isolation=MIXED) as directory:
+        pool.births.clear()
+        await directory.wake([*solo, *crew])
+        await beats(directory)
+        first = SteeredHost("first")
+        pool.hosts[first.host_id] = first
+        await directory.sweep()
+
+        await seated(pool, *crew)
+        assert first.agents.keys() == set(crew)
+        pool.births.set()
+        await seated(pool, *solo)
+
+
+async def test_an_agent_that_has_waited_is_seated_before_those_that_came_later_whatever_their_kind():
     pool, [first, second, third] = SteeredPool(), refs(3, name="solo")
     [shared] = refs(1, name="crew")
     async with directory_over(pool, isolation=MIXED, most=1) as directory:
