@@ -64,6 +64,7 @@ def ray_environment(warm_workers: int, *, alone: bool, json_logs: bool = False) 
         "RAY_idle_worker_killing_time_threshold_ms": str(1_000 * IDLE_WORKER_SECONDS),
         "RAY_num_workers_soft_limit": str(warm_workers),
         "RAY_worker_lease_timeout_milliseconds": "20",
+        "RAY_timeout_ms_task_wait_for_death_info": "50",  # to tell died from unavailable: who asked a dead part asks again sooner
         "RAY_worker_niceness": "5",
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         "MALLOC_ARENA_MAX": "2",

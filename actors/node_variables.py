@@ -30,6 +30,7 @@ SHARED_VARIABLES = (
     SharedVariable("RAY_health_check_failure_threshold", "a dead machine is noticed late once this node is the head"),
     SharedVariable("RAY_task_events_report_interval_ms", "the head keeps hundreds of MB of this node's tasks"),
     SharedVariable("RAY_worker_lease_timeout_milliseconds", "short tasks start later on this node"),
+    SharedVariable("RAY_timeout_ms_task_wait_for_death_info", "who asks a part that died asks again a second later"),
     SharedVariable("RAY_worker_niceness", "on a busy machine this node's actors wait for everything else"),
     SharedVariable("RAY_idle_worker_killing_time_threshold_ms", "tool workers end too soon, or too late"),
     SharedVariable("RAY_SERVE_THROUGHPUT_OPTIMIZED", "requests through this node cost more"),
