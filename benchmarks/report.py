@@ -96,7 +96,8 @@ def _circumstances(report: Report) -> str:
     machine = report.machine
     return (
         f"{report.started_at:%Y-%m-%d %H:%M} UTC, commit {machine.commit or 'unknown'}. {machine.cores} cores"
-        f" ({machine.processor}), {machine.memory_gb:g} GB, Python {machine.python}, Ray"
+        f" ({machine.processor}), {machine.memory_gb:g} GB, Python {machine.python}"
+        f"{', which compiled in each process' if machine.compiles else ''}, Ray"
         f" {machine.packages.get('ray', 'unknown')}. Load average {_loads(report.load_before)} before,"
         f" {_loads(report.load_after)} after."
     )

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 from serve.cli.findings import CheckFinding, fail, ok, warn
@@ -22,6 +23,7 @@ def check_machine() -> Iterator[CheckFinding]:
     """Yield what is found."""
     yield ok("python", ".".join(map(str, sys.version_info[:3])))
     yield _ray()
+    yield from _compiled()
     yield from _shared_memory()
     yield _memory()
 
@@ -38,6 +40,29 @@ def _ray() -> CheckFinding:
     if tuple(int(part) for part in present.split(".")[:2]) < MINIMUM_RAY:
         return fail("ray", f"{present} is too old", fix)
     return ok("ray", present)
+
+
+def uncompiled_packages() -> Path | None:
+    """Return the folder of packages that each process compiles anew, Ray's among them; None if what was compiled is kept.
+
+    Import Ray before: what that compiles is there then, if it is kept.
+    """
+    ray = find_spec("ray")
+    if ray is None or ray.origin is None or ray.cached is None or Path(ray.cached).exists():
+        return None
+    return Path(ray.origin).parents[1]
+
+
+def _compiled() -> Iterator[CheckFinding]:
+    folder = uncompiled_packages()
+    if folder is None:
+        return
+    why = "PYTHONDONTWRITEBYTECODE is set" if sys.dont_write_bytecode else f"{folder / 'ray'} cannot be written"
+    yield warn(
+        "compiled modules",
+        f"Ray's are not kept, since {why}: each actor takes twice the processor time to start",
+        f"compile them once, with: {sys.executable} -m compileall -q {folder}",
+    )
 
 
 def _shared_memory() -> Iterator[CheckFinding]:

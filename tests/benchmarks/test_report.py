@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -7,7 +8,7 @@ from benchmarks.machine import Machine
 from benchmarks.question import Answer, Figure, Size
 from benchmarks.report import Report, as_markdown, number
 
-MACHINE = Machine(2, 23.4, "a slow one", "Linux", "3.11.2", "3.40.1", {"ray": "2.60.0"}, "abc+changes")
+MACHINE = Machine(2, 23.4, "a slow one", "Linux", "3.11.2", False, "3.40.1", {"ray": "2.60.0"}, "abc+changes")
 
 
 def report(*figures):
@@ -33,6 +34,12 @@ def test_a_report_says_when_where_and_on_what():
         "# python -m benchmarks runs\n\n2026-11-22 01:02 UTC, commit abc+changes. 2 cores (a slow one)"
     )
     assert "Python 3.11.2, Ray 2.60.0. Load average 0.1 / 0 / 0 before, 2 / 1 / 1 after." in text
+
+
+def test_a_report_says_that_each_process_compiled_what_it_imported():
+    text = as_markdown(replace(report(), machine=replace(MACHINE, compiles=True)))
+
+    assert "Python 3.11.2, which compiled in each process, Ray 2.60.0." in text
 
 
 def test_a_goal_that_was_missed_is_said_as_clearly_as_one_that_was_met():
