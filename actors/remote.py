@@ -20,6 +20,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from actors.handles import named_actor
 from owlclaw_ray.errors import OwlClawError, RuntimeUnavailableError
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.packing import pack, unpack
@@ -251,10 +252,9 @@ class KnownActors:
 def _actor_named(name: str, namespace: str) -> ActorHandle[Any] | None:
     with _errors_of(f"looking for {name}"):
         try:
-            actor: ActorHandle[Any] = ray.get_actor(name, namespace=namespace)
+            return named_actor(name, namespace)
         except ValueError:
             return None
-    return actor
 
 
 class NamedActor(Generic[A]):

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import ParamSpec, TypeVar
 
+from actors.serializers import skip_unused
 from owlclaw_ray.kernel.packing import pack, unpack
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _PLAIN = "__answers_plainly__"
+
+skip_unused()
 
 
 class RemoteActor:

@@ -23,17 +23,13 @@ from msgspec import structs
 from ray.actor import ActorHandle
 
 from actors.agent import AgentActor
-from actors.directory import DirectoryActor
-from actors.exporter import ExporterActor
-from actors.keeper import KeeperActor
 from actors.keeper_client import KeeperClient
 from actors.liveness import LivenessMonitor
 from actors.logs import configure
-from actors.mcp_pool import McpPoolActor
-from actors.model_gateway import ModelGatewayActor
 from actors.node_files import check_files, files_of
 from actors.node_report import NodeInspector
 from actors.nodes import Node, living_nodes, own_resources
+from actors.part_classes import class_of
 from actors.plan import HatchetPlan, RuntimePlan
 from actors.remote import (
     DIRECTORY,
@@ -47,6 +43,7 @@ from actors.remote import (
     KnownActors,
     NamedActor,
     PartName,
+    find,
     full_name,
     here,
     kill,
@@ -55,7 +52,6 @@ from actors.remote import (
     restarted,
 )
 from actors.remote_actor import RemoteActor, plain
-from actors.scheduler import SchedulerActor
 from actors.secrets import shed
 from actors.shared_parts import LOOK_SECONDS, SharedParts
 from actors.slot_link import SlotDesk, socket_path
@@ -77,8 +73,12 @@ _SERVE = "serve"
 _LOOKS_PER_WARNING = 15
 """How rarely a node whose store serves no other looks whether there are others."""
 _UNFIT_SECONDS = 30.0
-_AHEAD = 1
-"""Hosts that a root makes before anybody asks, if it was restarted: those of the root that died ended with it."""
+_AHEAD = 2
+"""Hosts that a root makes before anybody asks, if it was restarted, as many at most as there are cores: those of the root that died ended
+with it, and the Directory learns only in a moment who needs one.
+"""
+_UNCLAIMED_SECONDS = 30.0
+"""After which those that nobody has asked for end."""
 
 A = TypeVar("A")
 
@@ -106,18 +106,19 @@ class RootActor(RemoteActor):
         weight = TenantTerms(KeeperClient(plan.namespace), self._clock).weight
         self._memory = MemoryCalls(plan.worker, self._desk.own(weight), self._clock)
         self._lending = asyncio.create_task(self._desk.listen(socket_path(plan.namespace)))
-        self._births = asyncio.Semaphore(os.cpu_count() or 1)
+        cores = max(1, min(os.cpu_count() or 1, int(own_resources().get("CPU", 1))))
+        self._births = asyncio.Semaphore(cores)
         """A birth is seconds of processor time: more of them at once than cores would only make the first host come later."""
-        self._ahead = [self._host() for _ in range(_AHEAD)] if restarted() else []
+        self._ahead = [self._host() for _ in range(min(_AHEAD, cores))] if restarted() else []
         self._liveness = LivenessMonitor(SystemClock())
         self._serve = KnownActors(_SERVE, SystemClock())
         self._inspector = NodeInspector(plan, self._desk.waiting_calls)
         self._fence = NodeFence(NamedActor(KEEPER, plan.namespace).call.unrenewed, self._clock, end=self.end_hosts)
-        self._parts: dict[str, ActorHandle[Any]] = {KEEPER: self._part(KEEPER, KeeperActor)}
+        self._parts: dict[str, ActorHandle[Any]] = {KEEPER: self._part(KEEPER)}
         self._shared = SharedParts(self._shared_parts(), plan.namespace, self._fence.row, self._clock)
-        self._parts[GATEWAY] = self._part(GATEWAY, ModelGatewayActor)
+        self._parts[GATEWAY] = self._part(GATEWAY)
         if plan.mcp is not None:
-            self._parts[MCP_POOL] = self._part(MCP_POOL, McpPoolActor)
+            self._parts[MCP_POOL] = self._part(MCP_POOL)
         self._with_rows = (
             []
             if plan.store_url.startswith("sqlite")
@@ -129,7 +130,7 @@ class RootActor(RemoteActor):
         """What there is to do where nodes have rows in the store."""
         for each in self._with_rows:
             each.start()
-        self._warming: asyncio.Task[None] | None = None
+        self._recovery: list[asyncio.Task[None]] = []
         self._upkeep = asyncio.create_task(self._maintain())
 
     @plain
@@ -141,16 +142,26 @@ class RootActor(RemoteActor):
         self._terms.check(term)
         async with self._births:
             self._fence.check()
-            host_id, actor = self._ahead.pop() if self._ahead else self._host()
-            try:
-                await self._liveness.wait_until_alive(host_id, actor, _STARTUP_SECONDS)
-                self._fence.check()
-            except NodeCutError:
-                await self._end(host_id, actor)
-                raise
-            except RuntimeUnavailableError as error:
-                await self._end(host_id, actor)
-                raise RuntimeUnavailableError(f"the new host {host_id} did not answer") from error
+            while self._ahead:
+                try:
+                    return await self._grown(*self._ahead.pop(0))
+                except NodeCutError:
+                    raise
+                except RuntimeUnavailableError as error:
+                    logger.warning("%s; another host is made", error)
+            return await self._grown(*self._host())
+
+    async def _grown(self, host_id: str, actor: AgentHandle) -> tuple[str, AgentHandle]:
+        """Return the host once it answers; it is ended if it does not, or may not be."""
+        try:
+            await self._liveness.wait_until_alive(host_id, actor, _STARTUP_SECONDS)
+            self._fence.check()
+        except NodeCutError:
+            await self._end(host_id, actor)
+            raise
+        except RuntimeUnavailableError as error:
+            await self._end(host_id, actor)
+            raise RuntimeUnavailableError(f"the new host {host_id} did not answer") from error
         self._hosts[host_id] = actor
         return host_id, actor
 
@@ -176,7 +187,7 @@ class RootActor(RemoteActor):
 
     async def end_hosts(self) -> None:
         """Kill all agent actors at once, and with them the tool calls that they wait for. Ray need not answer for it."""
-        hosts, self._hosts = self._hosts, {}
+        hosts, self._hosts, self._ahead = self._hosts | dict(self._ahead), {}, []
         for host_id, actor in hosts.items():
             self._liveness.end_now(host_id)
             kill(actor)
@@ -219,8 +230,8 @@ class RootActor(RemoteActor):
         """Make nothing new any more: the runtime is being stopped."""
         self._upkeep.cancel()
         self._lending.cancel()
-        if self._warming is not None:
-            self._warming.cancel()
+        for recovering in self._recovery:
+            recovering.cancel()
         for each in self._with_rows:
             await each.stop()
         for joining in tuple(self._joining.values()):
@@ -242,12 +253,19 @@ class RootActor(RemoteActor):
 
     async def _recover(self) -> None:
         """Replace the tool workers that ended with the root that died, as soon as agents have a host: they come first."""
-        for host_id, actor in tuple(self._ahead):
-            try:
-                await self._liveness.wait_until_alive(host_id, actor, _STARTUP_SECONDS)
-            except RuntimeUnavailableError as error:
-                logger.warning("%s", error)
-        self._warming = asyncio.create_task(self.warm_tools())
+        await asyncio.gather(*(self._wait_for_birth(*host) for host in self._ahead))
+        self._recovery = [asyncio.create_task(self.warm_tools()), asyncio.create_task(self._end_unclaimed())]
+
+    async def _wait_for_birth(self, host_id: str, actor: AgentHandle) -> None:
+        try:
+            await self._liveness.wait_until_alive(host_id, actor, _STARTUP_SECONDS)
+        except RuntimeUnavailableError as error:
+            logger.warning("%s", error)
+
+    async def _end_unclaimed(self) -> None:
+        await self._clock.sleep(_UNCLAIMED_SECONDS)
+        ahead, self._ahead = self._ahead, []
+        await asyncio.gather(*(self._end(host_id, actor) for host_id, actor in ahead))
 
     async def _complete_nodes(self, present: Collection[str], look: int) -> None:
         alone = self._plan.store_url.startswith("sqlite")
@@ -287,11 +305,12 @@ class RootActor(RemoteActor):
         plan = structs.replace(self._plan, slots=self._slots)
         return host_id, make(AgentActor, host_id, plan, self._tools, max_restarts=0)
 
-    def _part(self, name: str, kind: type[A], *, movable: bool = False) -> ActorHandle[A]:
-        return make(
-            kind,
+    def _part(self, name: PartName[A], *, movable: bool = False) -> ActorHandle[A]:
+        """Return the part, made if it is not there. Its class is imported only then: agents wait for a root that was restarted."""
+        return find(name, self._plan.namespace) or make(
+            class_of(name),
             self._plan,
-            *([self._hatchet] if kind is SchedulerActor else []),
+            *([self._hatchet] if name == SCHEDULER else []),
             movable=movable,
             name=full_name(name),
             namespace=self._plan.namespace,
@@ -303,10 +322,10 @@ class RootActor(RemoteActor):
 
     def _shared_parts(self) -> dict[PartName[Any], Callable[[], ActorHandle[Any]]]:
         """Return what makes each of the parts of which the cluster has one."""
-        kinds: dict[PartName[Any], type[Any]] = {DIRECTORY: DirectoryActor, SCHEDULER: SchedulerActor}
+        names: list[PartName[Any]] = [DIRECTORY, SCHEDULER]
         if self._plan.tracing is not None:
-            kinds[EXPORTER] = ExporterActor
-        return {name: partial(self._part, name, kind, movable=True) for name, kind in kinds.items()}
+            names.append(EXPORTER)
+        return {name: partial(self._part, name, movable=True) for name in names}
 
 
 def make_root(

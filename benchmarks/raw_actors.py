@@ -51,10 +51,9 @@ def pids_of_hosts() -> set[int]:
     import ray
 
     from actors.cluster import NAMESPACE
-    from actors.remote import ROOT, find
+    from actors.remote import ROOT, NamedActor
 
-    root: Any = find(ROOT, NAMESPACE)
-    actors = [actor for _, actor in ray.get(root.hosts.remote())]
+    actors: list[Any] = [actor for _, actor in NamedActor(ROOT, NAMESPACE).call_now(lambda root: root.hosts())]
     return {ray.get(actor.__ray_call__.remote(_pid)) for actor in actors if ray.get(actor.hosted.remote())}
 
 

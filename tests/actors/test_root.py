@@ -7,11 +7,14 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
+from actors.agent import AgentActor
 from actors.plan import ToolSlots
+from actors.remote import DIRECTORY, GATEWAY, KEEPER, PARTS, SCHEDULER
 from actors.root import RootActor
 from owlclaw_ray.configuration.own_variables import STORE_URL_VARIABLE, TOKEN_VARIABLE
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.domain.tool import ToolClass
+from owlclaw_ray.errors import RuntimeUnavailableError
 from owlclaw_ray.kernel.packing import pack
 from owlclaw_ray.placement.lease import GIVE_UP_SECONDS, SupersededError
 from owlclaw_ray.placement.node_fence import NodeCutError
@@ -29,6 +32,7 @@ def told(monkeypatch, tmp_path):
     """What actors were made with, by the names of their classes."""
     told = {}
     monkeypatch.setattr("actors.root.make", lambda kind, *arguments, **_: told.setdefault(kind.__name__, arguments))
+    monkeypatch.setattr("actors.root.find", lambda *_: None)
     monkeypatch.setattr("actors.root.full_name", lambda name: name)
     monkeypatch.setattr("actors.root.configure", lambda _: None)
     monkeypatch.setattr("actors.root.restarted", lambda: True)
@@ -69,6 +73,88 @@ async def test_a_host_shares_out_the_slots_that_its_own_node_offers(told, tmp_pa
     _, of_hosts, _ = told["AgentActor"]
     assert of_hosts.slots == ToolSlots(alone=64, quick=32, memory=2, state=2)
     assert told["KeeperActor"][0] == plan
+
+
+async def test_a_root_that_was_restarted_neither_makes_the_parts_that_are_there_nor_imports_their_classes(
+    told, monkeypatch, tmp_path
+):
+    there = {name: object() for name in PARTS}
+    monkeypatch.setattr("actors.root.find", lambda name, _: there[name])
+    monkeypatch.setattr("actors.root.class_of", lambda name: pytest.fail(f"the class of the {name} is imported"))
+
+    root = RootActor(plan_in(tmp_path), ())
+    await root.retire()
+
+    assert told.keys() == {"AgentActor"}
+    assert root._parts | root._shared.actors == {name: there[name] for name in (KEEPER, GATEWAY, DIRECTORY, SCHEDULER)}
+
+
+@pytest.mark.parametrize(("cores", "made"), [(1, 1), (2, 2), (64, 2)])
+async def test_a_root_that_was_restarted_makes_hosts_before_anybody_asks_but_not_more_than_it_has_cores(
+    root_again, monkeypatch, cores, made
+):
+    monkeypatch.setattr("actors.root.os.cpu_count", lambda: cores)
+    root = root_again()
+
+    assert len(root.made) == made
+    assert [(await root.spawn_host(0))[0] for _ in range(3)][:made] == root.made[:made]
+    assert len(root.made) == 3
+
+
+async def test_a_host_that_nobody_asks_for_behind_a_dead_root_ends(root_again):
+    root = root_again()
+    await root._recover()
+    claimed, _ = await root.spawn_host(0)
+
+    await root._clock.advance(29)
+    assert root._liveness.living == {*root.made}
+    await root._clock.advance(2)
+
+    assert root._liveness.living == {claimed}
+    later, _ = await root.spawn_host(0)
+    assert [claimed, later] == [root.made[0], root.made[2]]
+
+
+async def test_a_root_that_is_retired_ends_no_host_any_more(root_again):
+    root = root_again()
+    await root._recover()
+    await root.retire()
+
+    await root._clock.advance(60)
+
+    assert root._liveness.living == {*root.made}
+
+
+async def test_in_the_place_of_a_host_made_ahead_that_died_the_caller_gets_the_next_one(root_again):
+    root = root_again()
+    first, second = root.made
+    root._liveness.stillborn = {first}
+
+    host_id, _ = await root.spawn_host(0)
+
+    assert host_id == second
+    assert root._liveness.living == {second}
+    assert root.made == [first, second]
+
+
+async def test_hosts_that_never_answer_are_waited_for_together_before_a_restarted_root_goes_on(root_again):
+    root = root_again()
+    root._liveness.grown = partial(root._clock.sleep, 60)
+
+    recovering = asyncio.create_task(root._recover())
+    await root._clock.advance(61)
+
+    assert recovering.done()
+
+
+async def test_hosts_made_ahead_end_with_the_others_of_a_node_that_is_cut(root_again):
+    root = root_again()
+    await root._recover()
+    await root.spawn_host(0)
+
+    await root.end_hosts()
+
+    assert root._liveness.living == set()
 
 
 async def test_a_question_to_a_memory_waits_for_a_slot_of_the_node_as_calls_of_tools_do(told, monkeypatch, tmp_path):
@@ -115,9 +201,11 @@ class Births:
     """Hosts by their names, which come to life at once unless `grown` has something to happen before."""
 
     def __init__(self, _clock):
-        self.living, self.grown = set(), None
+        self.living, self.grown, self.stillborn = set(), None, set()
 
     async def wait_until_alive(self, host_id, _actor, _seconds):
+        if host_id in self.stillborn:
+            raise RuntimeUnavailableError(f"{host_id} is dead")
         self.living.add(host_id)
         if self.grown is not None:
             await self.grown()
@@ -130,11 +218,41 @@ class Births:
 
 
 @pytest.fixture
-async def root(told, monkeypatch, tmp_path):
-    """The root of a node with a row in the store, whose time passes as `root._clock` is advanced."""
+def steered(told, monkeypatch):
+    """What a root needs around it, so that its time passes as its `_clock` is advanced."""
     for name, there in {"NamedActor": Keeper, "LivenessMonitor": Births, "SystemClock": ManualClock}.items():
         monkeypatch.setattr(f"actors.root.{name}", there)
     monkeypatch.setattr("actors.root.kill", lambda _actor: None)
+
+
+@pytest.fixture
+async def root_again(steered, monkeypatch, tmp_path):
+    """Makes a root that lived before; `made` has the hosts that it makes."""
+    roots = []
+    monkeypatch.setattr("actors.root.warm_workers", never)
+
+    def make_host(kind, *arguments, **_):
+        if kind is AgentActor:
+            made.append(arguments[0])
+        return object()
+
+    made = []
+    monkeypatch.setattr("actors.root.make", make_host)
+
+    def again():
+        root = RootActor(plan_in(tmp_path), ())
+        root.made = made
+        roots.append(root)
+        return root
+
+    yield again
+    for each in roots:
+        await each.retire()
+
+
+@pytest.fixture
+async def root(steered, monkeypatch, tmp_path):
+    """The root of a node with a row in the store, whose time passes as `root._clock` is advanced."""
     monkeypatch.setattr("actors.root.restarted", lambda: False)
     monkeypatch.setattr("actors.shared_parts.here", lambda: "node_1")
     monkeypatch.setattr("actors.shared_parts.registered", never)
@@ -143,7 +261,7 @@ async def root(told, monkeypatch, tmp_path):
     await root.retire()
 
 
-async def never(_actor):
+async def never(*_):
     """Ray does not answer."""
     await asyncio.Event().wait()
 
