@@ -22,7 +22,7 @@ def skip_unused() -> None:
     then, so call this in the body of a module that the actor's class needs. Programs and tasks keep all that Ray has.
     """
     worker: Any = ray._private.worker.global_worker  # noqa: SLF001 - no public name
-    if worker.mode == ray.WORKER_MODE and not worker.actor_id.is_nil():
+    if not worker.actor_id.is_nil():
         serialization_addons.apply = _register_used
 
 

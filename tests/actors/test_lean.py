@@ -16,7 +16,7 @@ pytestmark = pytest.mark.ray
 SHOW = "import json, sys; print(json.dumps(sorted(sys.modules)))"
 PROCESS = (
     "import ray; from types import SimpleNamespace as Of; "
-    "ray._private.worker.global_worker = Of(mode=ray.WORKER_MODE, actor_id=ray.ActorID({}))"
+    "ray._private.worker.global_worker = Of(actor_id=ray.ActorID({}))"
 )
 ACTOR, TASK = PROCESS.format("bytes(16)"), PROCESS.format("bytes([255]) * 16")
 """What modules see of Ray in the process of an actor, and of a task, when they are imported."""

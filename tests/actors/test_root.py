@@ -3,6 +3,7 @@
 import asyncio
 import pickle
 from functools import partial
+from itertools import count
 
 import pytest
 from msgspec.structs import replace
@@ -135,6 +136,21 @@ async def test_in_the_place_of_a_host_made_ahead_that_died_the_caller_gets_the_n
     assert host_id == second
     assert root._liveness.living == {second}
     assert root.made == [first, second]
+
+
+async def test_a_node_that_is_cut_while_a_host_made_ahead_is_born_makes_no_other_in_its_place(root_again, monkeypatch):
+    root, checks = root_again(), count()
+
+    def check():
+        if next(checks):
+            raise NodeCutError
+
+    monkeypatch.setattr(root._fence, "check", check)
+
+    with pytest.raises(NodeCutError):
+        await root.spawn_host(0)
+
+    assert len(root.made) == 2
 
 
 async def test_hosts_that_never_answer_are_waited_for_together_before_a_restarted_root_goes_on(root_again):
