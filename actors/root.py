@@ -108,7 +108,7 @@ class RootActor(RemoteActor):
         self._lending = asyncio.create_task(self._desk.listen(socket_path(plan.namespace)))
         cores = max(1, min(os.cpu_count() or 1, int(own_resources().get("CPU", 1))))
         self._births = asyncio.Semaphore(cores)
-        """A birth is seconds of processor time: more of them at once than cores would only make the first host come later."""
+        """A birth is half a second of processor time or more: more of them at once than cores would only make the first host come later."""
         self._ahead = [self._host() for _ in range(min(_AHEAD, cores))] if restarted() else []
         self._liveness = LivenessMonitor(SystemClock())
         self._serve = KnownActors(_SERVE, SystemClock())

@@ -90,11 +90,15 @@ async def test_a_root_that_was_restarted_neither_makes_the_parts_that_are_there_
     assert root._parts | root._shared.actors == {name: there[name] for name in (KEEPER, GATEWAY, DIRECTORY, SCHEDULER)}
 
 
-@pytest.mark.parametrize(("cores", "made"), [(1, 1), (2, 2), (64, 2)])
+@pytest.mark.parametrize(
+    ("cores", "offered", "made"),
+    [(1, {"CPU": 32.0}, 1), (2, {"CPU": 32.0}, 2), (64, {"CPU": 32.0}, 2), (64, {"CPU": 1.0}, 1), (64, {}, 1)],
+)
 async def test_a_root_that_was_restarted_makes_hosts_before_anybody_asks_but_not_more_than_it_has_cores(
-    root_again, monkeypatch, cores, made
+    root_again, monkeypatch, cores, offered, made
 ):
     monkeypatch.setattr("actors.root.os.cpu_count", lambda: cores)
+    monkeypatch.setattr("actors.root.own_resources", lambda: offered)
     root = root_again()
 
     assert len(root.made) == made
