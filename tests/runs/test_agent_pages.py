@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
+
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.ids import DEFAULT_TENANT, AgentId
 from owlclaw_ray.testing.clock import ManualClock
@@ -9,6 +11,14 @@ from tests.contracts.store_commands import submission
 
 def queued(*names):
     return [submission(f"run_{name}", AgentRef.parse(name)) for name in names]
+
+
+@asynccontextmanager
+async def runtime_at_rest(agents_dir, data_dir):
+    """Runs stay queued in it: its Directory looks for work left behind as it starts, but places nobody any more."""
+    async with in_process_runtime(agents_dir=agents_dir, data_dir=data_dir, clock=ManualClock()) as runtime:
+        runtime.directory.close()
+        yield runtime
 
 
 async def pages(runtime, size, between=lambda _: ()):
@@ -24,7 +34,7 @@ async def test_every_agent_is_on_one_page_with_its_runs_however_many_there_are(a
     for name in ("alpha", "bench", "zeta", "zzz"):
         agents.define(name)
     keyed = [f"bench:{at}" for at in range(1_202)]
-    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data", clock=ManualClock()) as runtime:
+    async with runtime_at_rest(agents.folder, tmp_path / "data") as runtime:
         await runtime.store.apply(queued("alpha", "zeta", *keyed))
 
         found = await pages(runtime, 500)
@@ -40,7 +50,7 @@ async def test_every_agent_is_on_one_page_with_its_runs_however_many_there_are(a
 async def test_agents_that_appear_meanwhile_move_no_other_to_another_page(agents, tmp_path):
     agents.define("bench")
     keyed = [f"bench:{at:03}" for at in range(60)]
-    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data", clock=ManualClock()) as runtime:
+    async with runtime_at_rest(agents.folder, tmp_path / "data") as runtime:
         await runtime.store.apply(queued(*keyed))
 
         found = await pages(runtime, 10, lambda seen: [f"bench:{at}-{seen}" for at in (0, 59)] if seen < 60 else [])
@@ -54,7 +64,7 @@ async def test_a_page_of_many_agents_looks_at_the_files_of_a_definition_once(age
     for name in ("alpha", "bench"):
         agents.define(name)
     looked = []
-    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data", clock=ManualClock()) as runtime:
+    async with runtime_at_rest(agents.folder, tmp_path / "data") as runtime:
         await runtime.store.apply(queued("gone:1", "gone:2", *(f"bench:{at}" for at in range(50))))
         get = runtime._definitions.get
 
@@ -71,7 +81,7 @@ async def test_a_page_of_many_agents_looks_at_the_files_of_a_definition_once(age
 
 async def test_agents_that_are_called_come_in_that_order_with_and_without_a_definition(agents, tmp_path):
     agents.define("alpha")
-    async with in_process_runtime(agents_dir=agents.folder, data_dir=tmp_path / "data", clock=ManualClock()) as runtime:
+    async with runtime_at_rest(agents.folder, tmp_path / "data") as runtime:
         await runtime.store.apply(queued("gone:1", "alpha:2", "alpha:1"))
         called = [AgentId(each) for each in ("alpha:2", "gone:1", "alpha", "alpha:1")]
 
