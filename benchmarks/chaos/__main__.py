@@ -58,7 +58,13 @@ def _trial(options: argparse.Namespace) -> Report:
         postgres=options.postgres or several,
         clusters=options.clusters,
         nodes=options.nodes,
-        shape=Shape(options.agents, options.slowness, options.solo, _MEMORY if several else frozenset()),
+        shape=Shape(
+            agents=options.agents,
+            slowness=options.slowness,
+            longest=options.longest,
+            solo_share=options.solo,
+            left_out=_MEMORY if several else frozenset(),
+        ),
         ahead=options.ahead,
     )
     return trial(plan, Keep.ALWAYS if options.keep else Keep.BROKEN, lambda line: print(line, flush=True))
@@ -68,6 +74,8 @@ def command_line(arguments: Sequence[str]) -> argparse.Namespace:
     """Return the options; ends with a sentence and exit code 2 if the session to check again cannot be."""
     parser = arguments_parser()
     options = parser.parse_args(arguments)
+    if options.ahead >= options.runs:
+        parser.error(f"argument --ahead: {options.ahead} is not less than the {options.runs} runs")
     if problem := _problem_with_roles(options.roles or [], options):
         parser.error(f"argument --roles: {problem}")
     if problem := _problem_with_machines(options):
@@ -94,6 +102,9 @@ def arguments_parser() -> argparse.ArgumentParser:
     parser.add_argument("--in-hub", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--agents", type=_at_least(int, 1), default=USUAL.agents, help="shared agents")
     parser.add_argument("--slowness", type=_at_least(float, 0), default=1.0, help="times what the model takes")
+    parser.add_argument(
+        "--longest", type=_at_least(float, 0), default=0.0, help="seconds: model calls take any time up to it"
+    )
     parser.add_argument(
         "--solo", type=_at_least(float, 0), default=USUAL.solo_share, help="share of the dedicated agents"
     )

@@ -16,11 +16,11 @@ from benchmarks.chaos.resumption import (
     Resumption,
     by_place,
     by_role,
+    not_over,
     percentile,
     resumptions,
     sorted_seconds,
     standstills,
-    under_way,
 )
 from benchmarks.chaos.runtime_logs import complaints
 from benchmarks.chaos.session import FACTS
@@ -53,6 +53,7 @@ def judge(folder: Path, evidence: Evidence) -> Report:
     violations = check(evidence)
     found = list(resumptions(evidence))
     waited = list(standstills(evidence))
+    open_runs = list(not_over(evidence))
     facts = json.loads((folder / FACTS).read_text())
     content = {
         **facts,
@@ -64,7 +65,8 @@ def judge(folder: Path, evidence: Evidence) -> Report:
         "executions_cut_short": sum(each.ended is None for each in evidence.executions),
         "uncertain_results": _uncertain(evidence),
         "ledger_records": len(evidence.ledger),
-        "under_way": _quantiles(sorted(map(float, under_way(evidence)))),
+        "not_over": _quantiles(sorted(map(float, (left for left, _ in open_runs)))),
+        "under_way": _quantiles(sorted(map(float, (started for _, started in open_runs)))),
         "resumed": len(found),
         "still_seconds": _quantiles(sorted(each.still for each in found)),
         "resume_seconds": {name: _quantiles(seconds) for name, seconds in _times(found).items()},
@@ -96,7 +98,7 @@ def summary(report: Report) -> str:
         f"runs resumed: {content['resumed']}, interrupted behind {content['interrupted_behind']}",
         f"seconds from the blow to run_resumed (goal: p95 of all ≤ {RESUME_GOAL_SECONDS:g}): {_shown(seconds)}",
         f"seconds from the entry before to run_resumed: {_shown({ALL: content['still_seconds']})}",
-        f"runs that were not over at a strike: {_shown({ALL: content['under_way']})}",
+        f"runs at a strike: {_shown({'not over': content['not_over'], 'of these under way': content['under_way']})}",
         f"seconds that queued runs stood still behind no other run: {_shown(content['standstill_seconds'])}",
         f"submitting took {content['seconds_submitting']} s, the rest of the runs {content['seconds_until_quiet']} s",
         f"load average at the strikes: p50 {load.get('p50')} max {load.get('max')}, on {content['cores']} cores",
@@ -129,7 +131,7 @@ def _times(found: Sequence[Resumption]) -> dict[str, list[float]]:
 
 def _shown(seconds: dict[str, dict[str, float]]) -> str:
     return "; ".join(
-        f"{role} p50 {each['p50']} p95 {each['p95']} max {each['max']} (n {each['count']:g})"
+        f"{role} min {each['min']} p50 {each['p50']} p95 {each['p95']} max {each['max']} (n {each['count']:g})"
         for role, each in seconds.items()
         if each["count"]
     )
@@ -154,7 +156,7 @@ def _uncertain(evidence: Evidence) -> int:
 def _quantiles(ordered: list[float]) -> dict[str, float]:
     if not ordered:
         return {"count": 0}
-    shares = {"p50": 0.5, "p95": 0.95, "max": 1.0}
+    shares = {"min": 0.0, "p50": 0.5, "p95": 0.95, "max": 1.0}
     return {"count": len(ordered)} | {name: round(percentile(ordered, share), 2) for name, share in shares.items()}
 
 

@@ -16,6 +16,8 @@ _SWEEPING = frozenset({Role.ROOT, Role.RESTART, Role.TREE}) | NODE | LEASE
 """Whose end ends every host: a run that was interrupted before waits from then on anew."""
 _INTERRUPTING = frozenset({Role.AGENT, Role.HUNG_AGENT}) | MACHINES
 _HITS = frozenset({"killed", "stopped", "ended"})
+_BEGUN = frozenset({"killed", "stopped", "ending"})
+"""How a strike begins; what is stopped in order has `ended` later."""
 _DYING = timedelta(seconds=2)
 """So long after a blow a host may still write: its owner died, not it, or it was the last of many to be killed."""
 _AFTERMATH = timedelta(seconds=30)
@@ -79,14 +81,16 @@ def standstills(evidence: Evidence) -> Iterator[Standstill]:
             free[run.agent] = run.finished_at
 
 
-def under_way(evidence: Evidence) -> Iterator[int]:
-    """Yield how many runs were accepted and not over at each blow."""
+def not_over(evidence: Evidence) -> Iterator[tuple[int, int]]:
+    """Yield how many runs were accepted and not over as each strike began, and how many of these had started."""
     for blow in evidence.blows:
-        if blow.what in _HITS:
-            runs = evidence.runs.values()
-            yield sum(
-                run.created_at <= blow.at and (run.finished_at is None or run.finished_at > blow.at) for run in runs
-            )
+        if blow.what in _BEGUN:
+            left = [
+                run
+                for run in evidence.runs.values()
+                if run.created_at <= blow.at and (run.finished_at is None or run.finished_at > blow.at)
+            ]
+            yield len(left), sum(run.started_at is not None and run.started_at <= blow.at for run in left)
 
 
 def sorted_seconds(found: Iterable[Resumption | Standstill]) -> list[float]:

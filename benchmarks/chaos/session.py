@@ -45,12 +45,12 @@ class Plan:
     """How many machines the cluster has; with several the session is to run in a hub, see `machines`."""
     shape: Shape = USUAL
     ahead: int = 0
-    """So many triggers are submitted at once, to begin with."""
+    """So many triggers are submitted at once, to begin with; strikes come behind them."""
 
     @property
     def rate(self) -> float:
         """Triggers a second."""
-        return self.runs / max(self.kills * self.pace, 1.0)
+        return (self.runs - self.ahead) / max(self.kills * self.pace, 1.0)
 
 
 @contextmanager
@@ -90,7 +90,7 @@ async def _suffer(plan: Plan, installation: Installation | Clusters, say: Say) -
         ahead=plan.ahead,
     )
     killer = Killer(installation, client, blows=installation.folder / BLOWS, say=say)
-    strikes = schedule(plan.seed, plan.runs, plan.kills, plan.roles)
+    strikes = schedule(plan.seed, plan.runs, plan.kills, plan.roles, plan.ahead)
     try:
         installation.start()
         if not await installation.ready():

@@ -163,8 +163,10 @@ class Strike:
     """Whether the next strike comes at once, and not when the system answers again."""
 
 
-def schedule(seed: int, runs: int, kills: int, roles: Sequence[Role] = tuple(SHARES)) -> tuple[Strike, ...]:
-    """Return the strikes of a session, spread over its runs. Every role is hit as often as its share says."""
+def schedule(
+    seed: int, runs: int, kills: int, roles: Sequence[Role] = tuple(SHARES), ahead: int = 0
+) -> tuple[Strike, ...]:
+    """Return the strikes of a session, spread over its runs behind those ahead. Every role is hit as often as its share says."""
     random = Random(f"{seed} strikes")  # noqa: S311 - it must come out the same again
     victims = [role for role, count in _counts(kills, roles).items() for _ in range(count)]
     random.shuffle(victims)
@@ -172,7 +174,7 @@ def schedule(seed: int, runs: int, kills: int, roles: Sequence[Role] = tuple(SHA
         Strike(
             number=number,
             role=role,
-            after_runs=round(runs * (number + random.random()) / (kills + 1)),
+            after_runs=ahead + round((runs - ahead) * (number + random.random()) / (kills + 1)),
             delay=random.uniform(0, _LONGEST_WAIT),
             choice=random.random(),
             hold=random.uniform(*_HOLD),

@@ -43,6 +43,8 @@ class Shape:
     """Of the shared ones."""
     slowness: float = 1.0
     """By this the time is multiplied that the model takes."""
+    longest: float = 0.0
+    """Seconds: a model call takes any time up to it. 0: one of a few times, most of them short."""
     solo_share: float = _SOLO_SHARE
     """Of the triggers: those for the dedicated agents, of which there are four."""
     left_out: frozenset[str] = frozenset()
@@ -116,8 +118,9 @@ def _order(seed: int, number: int, random: Random, shape: Shape) -> Order:
 def _turn(number: int, index: int, random: Random, shape: Shape) -> dict[str, Any]:
     known = {name: weight for name, weight in _TOOLS.items() if name not in shape.left_out}
     tools = random.choices(list(known), weights=list(known.values()), k=random.randint(1, 3))
+    latency = random.uniform(0, shape.longest) if shape.longest else random.choice(_LATENCIES)
     return {
-        "latency": random.choice(_LATENCIES) * shape.slowness,
+        "latency": round(latency * shape.slowness, 3),
         "calls": [[tool, _arguments(tool, f"{number}.{index}.{place}", random)] for place, tool in enumerate(tools)],
     }
 
