@@ -13,6 +13,7 @@ from actors.keeper_client import KeeperClient, secrets_at_keeper
 from actors.logs import configure
 from actors.model_worker import ModelWorkers
 from actors.plan import RuntimePlan
+from actors.remote import here
 from actors.remote_actor import RemoteActor
 from actors.secrets import take_over
 from owlclaw_ray.access.tenant_terms import TenantTerms
@@ -22,6 +23,7 @@ from owlclaw_ray.domain.model import ContextWindow, Price
 from owlclaw_ray.ids import RandomIds
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.models.embedding_gateway import EmbeddingGateway
+from owlclaw_ray.models.learned_limits import LearnedLimits
 from owlclaw_ray.models.model_gateway import ModelGateway
 from owlclaw_ray.models.pooled_client import PooledClient
 from owlclaw_ray.models.provider_slots import SlotCounts
@@ -50,7 +52,8 @@ class ModelGatewayActor(RemoteActor):
             cpu_seconds=time.process_time,
             clock=clock,
         )
-        weight = TenantTerms(KeeperClient(plan.namespace), clock).weight
+        store = KeeperClient(plan.namespace)
+        weight, limits = TenantTerms(store, clock).weight, LearnedLimits(store, here(), clock)
         self._models = ModelGateway(
             [ScriptedClient(clock=clock), pooled],
             clock=clock,
@@ -60,6 +63,7 @@ class ModelGatewayActor(RemoteActor):
             prices=plan.prices,
             weight=weight,
             keys=keys,
+            known_limit=limits.limit,
         )
         self._embeddings = EmbeddingGateway(
             self._litellm,
@@ -71,6 +75,7 @@ class ModelGatewayActor(RemoteActor):
         )
         self._boxes = ReplyBoxes(self._models.complete, clock, RandomIds())
         self._sweeper = asyncio.create_task(self._boxes.remove_abandoned())
+        self._noter = asyncio.create_task(limits.keep(lambda: self._models.learned))
 
     async def post(self, link: str, calls: Sequence[tuple[CallId, bytes]], withdrawn: Sequence[CallId]) -> Received:
         """See RemoteReplyBox.post."""

@@ -21,6 +21,7 @@ from benchmarks.chaos.resumption import (
     resumptions,
     sorted_seconds,
     standstills,
+    waits_for_slots,
 )
 from benchmarks.chaos.runtime_logs import complaints
 from benchmarks.chaos.session import FACTS
@@ -69,6 +70,7 @@ def judge(folder: Path, evidence: Evidence) -> Report:
         "under_way": _quantiles(sorted(map(float, (started for _, started in open_runs)))),
         "resumed": len(found),
         "still_seconds": _quantiles(sorted(each.still for each in found)),
+        "slot_seconds": _quantiles(sorted(waits_for_slots(evidence))),
         "resume_seconds": {name: _quantiles(seconds) for name, seconds in _times(found).items()},
         "standstill_seconds": {
             name: _quantiles(seconds) for name, seconds in {ALL: sorted_seconds(waited), **by_role(waited)}.items()
@@ -98,6 +100,7 @@ def summary(report: Report) -> str:
         f"runs resumed: {content['resumed']}, interrupted behind {content['interrupted_behind']}",
         f"seconds from the blow to run_resumed (goal: p95 of all ≤ {RESUME_GOAL_SECONDS:g}): {_shown(seconds)}",
         f"seconds from the entry before to run_resumed: {_shown({ALL: content['still_seconds']})}",
+        f"seconds that calls of resumed runs waited for slots of their models: {_shown({ALL: content['slot_seconds']})}",
         f"runs at a strike: {_shown({'not over': content['not_over'], 'of these under way': content['under_way']})}",
         f"seconds that queued runs stood still behind no other run: {_shown(content['standstill_seconds'])}",
         f"submitting took {content['seconds_submitting']} s, the rest of the runs {content['seconds_until_quiet']} s",

@@ -57,6 +57,18 @@ def resumptions(evidence: Evidence) -> Iterator[Resumption]:
                 yield Resumption(run_id, role, (entry.at - since).total_seconds(), still, alive.kind)
 
 
+def waits_for_slots(evidence: Evidence) -> Iterator[float]:
+    """Yield for how many seconds the first call of each run that was resumed waited for a slot of its provider."""
+    for journal in evidence.journals.values():
+        resumed = False
+        for entry in journal:
+            if entry.kind is EntryKind.RUN_RESUMED:
+                resumed = True
+            elif resumed and entry.kind is EntryKind.MODEL_REPLIED:
+                resumed = False
+                yield entry.data.get("waited_ms", 0) / 1_000
+
+
 @dataclass(frozen=True, slots=True)
 class Standstill:
     """A queued run that waited for nothing of its agent's: no earlier run was going on."""

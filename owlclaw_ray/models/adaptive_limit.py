@@ -14,6 +14,10 @@ from statistics import median
 
 from msgspec import Struct
 
+from owlclaw_ray.domain.concurrency_limit import ConcurrencyLimit
+
+_START = ConcurrencyLimit(64)
+"""Where nothing is known yet."""
 _CUT = 0.7
 """What a loss leaves of a limit."""
 _DECREASE_FACTOR = 0.9
@@ -44,10 +48,10 @@ class _Usual(Struct):
 class AdaptiveLimit:
     """A limit between `floor` and `ceiling`, both included. Times are those of one monotonic clock, in seconds."""
 
-    def __init__(self, *, ceiling: int, start: int = 64, floor: int = 4) -> None:
+    def __init__(self, *, ceiling: int, start: ConcurrencyLimit = _START, floor: int = 4) -> None:
         self._ceiling, self._floor = float(ceiling), float(min(floor, ceiling))
-        self._limit = max(self._floor, float(min(start, ceiling)))
-        self._threshold = math.inf
+        self._limit = max(self._floor, float(min(start.calls, ceiling)))
+        self._threshold = math.inf if start.threshold is None else float(start.threshold)
         """Below it the limit doubles in a round of answers, from it on one is added."""
         self._cut_at = -math.inf
         self._answered_since_cut = True
@@ -58,6 +62,11 @@ class AdaptiveLimit:
     def now(self) -> int:
         """The limit."""
         return int(self._limit)
+
+    @property
+    def learned(self) -> ConcurrencyLimit:
+        """What another one may begin with."""
+        return ConcurrencyLimit(self.now, None if math.isinf(self._threshold) else int(self._threshold))
 
     def answered(self, model: str, seconds: float, in_use: int) -> None:
         """Learn of a call that was answered after so long, while so many slots were in use, its own included."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import zip_longest
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from owlclaw_ray.domain.concurrency_limit import ConcurrencyLimit
 from owlclaw_ray.domain.endpoint import endpoint_of, provider_of
 from owlclaw_ray.domain.model import FailedAttempt, ModelReply, ModelRequest, NextAttempt
 from owlclaw_ray.errors import (
@@ -33,6 +35,10 @@ MAX_CONCURRENT = 4_000
 """Calls of one provider at once: what one process bears in memory and connections."""
 
 
+async def _unknown(_provider: str) -> None:
+    return None
+
+
 class _Attempts(Struct):
     """What has become of a call so far."""
 
@@ -56,7 +62,8 @@ class ModelGateway:
     once as it seems to bear, `max_concurrent` at most, shared out fairly: to tenants by `weight`, then between their definitions and
     agents. The others wait, and their time limit starts when they run, with their client loaded. A call that waits for its next
     attempt holds no slot. `jitter` returns numbers in
-    [0, 1). What a reply cost is what `prices` says, if they name its model.
+    [0, 1). What a reply cost is what `prices` says, if they name its model. `known_limit` returns with how many slots a provider begins,
+    which its name stands for, that of the tenant with a key of its own included; None: as of one of which nothing is known.
     """
 
     def __init__(
@@ -70,8 +77,10 @@ class ModelGateway:
         prices: PriceRules = (),
         weight: Weights = equal_weights,
         keys: TenantKeys | None = None,
+        known_limit: Callable[[str], Awaitable[ConcurrencyLimit | None]] = _unknown,
     ) -> None:
-        self._keys = keys
+        self._keys, self._known_limit = keys, known_limit
+        self._opening = asyncio.Lock()
         self._prices, self._weight = prices, weight
         self._clients = tuple(clients)
         self._clock = clock
@@ -118,6 +127,22 @@ class ModelGateway:
             )
         return tuple(places.values())
 
+    @property
+    def learned(self) -> Mapping[str, ConcurrencyLimit]:
+        """The limits of the providers that calls are asked of just now."""
+        return {slots.counts.provider: slots.learned for slots in self._slots.values() if slots.counts.running}
+
+    async def _open(self, place: str, tenant: TenantId | None) -> ProviderSlots:
+        """Return the slots, as many as are known to be borne."""
+        async with self._opening:
+            if (place, tenant) not in self._slots:
+                name = place if tenant is None else f"{place} with the key of {tenant}"
+                known = await self._known_limit(name)
+                ceiling = self._max_concurrent
+                limit = AdaptiveLimit(ceiling=ceiling) if known is None else AdaptiveLimit(ceiling=ceiling, start=known)
+                self._slots[place, tenant] = ProviderSlots(name, limit, self._clock, self._weight)
+            return self._slots[place, tenant]
+
     async def _ask(self, request: ModelRequest, model: str, attempts: _Attempts, listener: Listener) -> ModelReply:
         client = next((each for each in self._clients if each.serves(model)), None)
         if client is None:
@@ -147,11 +172,7 @@ class ModelGateway:
         endpoint = endpoint_of(model, request.model.endpoints)
         own = self._keys is not None and await self._keys.key(request.tenant, endpoint)
         place, tenant = provider_of(model) if endpoint is None else endpoint.place, request.tenant if own else None
-        slots = self._slots.get((place, tenant))
-        if slots is None:
-            limit = AdaptiveLimit(ceiling=self._max_concurrent)
-            name = f"{place} with the key of {tenant}" if own else place
-            slots = self._slots[place, tenant] = ProviderSlots(name, limit, self._clock, self._weight)
+        slots = self._slots.get((place, tenant)) or await self._open(place, tenant)
         owner = (request.tenant, request.agent_id.partition(":")[0], request.agent_id)
         async with slots.slot(owner, model, request.timeout, waiting):
             started = self._clock.monotonic()

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from msgspec import Struct
 
 from owlclaw_ray.counting import counted
+from owlclaw_ray.domain.concurrency_limit import ConcurrencyLimit
 from owlclaw_ray.errors import ModelOverloadedError, ModelTimeoutError, NoSlotError, OwlClawError
 from owlclaw_ray.kernel.clock import Clock
 from owlclaw_ray.kernel.fair_order import Owner, Weights, equal_weights
@@ -54,6 +55,11 @@ class ProviderSlots:
     def counts(self) -> SlotCounts:
         """How its calls stand."""
         return SlotCounts(self._provider, self._limit.now, self._queue.held, len(self._waits))
+
+    @property
+    def learned(self) -> ConcurrencyLimit:
+        """How many there are, for who begins after this one."""
+        return self._limit.learned
 
     @asynccontextmanager
     async def slot(self, owner: Owner, model: str, seconds: float, waiting: Waiting) -> AsyncIterator[None]:

@@ -14,6 +14,7 @@ from owlclaw_ray.domain.agent import AgentRef, AgentState
 from owlclaw_ray.domain.approval import Approval, ApprovalStatus
 from owlclaw_ray.domain.budget import BudgetUse
 from owlclaw_ray.domain.callback import Callback, CallbackStatus
+from owlclaw_ray.domain.concurrency_limit import NotedLimit
 from owlclaw_ray.domain.journal import EntryKind, JournalEntry
 from owlclaw_ray.domain.ledger import ChainBreak, ChainedRecord, LedgerKind, NotedHead
 from owlclaw_ray.domain.memory import StoredDocument
@@ -218,6 +219,13 @@ class DueUpkeep(Query[frozenset[Upkeep]], frozen=True):
 
 class ClusterNodes(Query[Sequence[ClusterNode]], frozen=True):
     """The nodes of all clusters that use the store, by id."""
+
+
+class ConcurrencyLimits(Query[Sequence[NotedLimit]], frozen=True):
+    """What gateways noted of what is asked at `since` or later, by their nodes' ids."""
+
+    asked: str
+    since: datetime
 
 
 class KeyById(Query["AccessKey | None"], frozen=True):

@@ -25,6 +25,8 @@ def parsed(*arguments):
         (["--kills", "-1"], "argument --kills: -1 is not 0 or more"),
         (["--pace", "nan"], "argument --pace: nan is not 0 or more"),
         (["--quiet", "-0.5"], "argument --quiet: -0.5 is not 0 or more"),
+        (["--runs", "5", "--ahead", "5"], "argument --ahead: 5 is not less than the 5 runs"),
+        (["--longest", "inf"], "argument --longest: inf is not 0 or more"),
         (["--roles", "agent,nobody"], "argument --roles: 'nobody' cannot be hit; agent, tool_worker, keeper, "),
         (["--roles", ""], "argument --roles: '' cannot be hit; agent, "),
         (["--output", "nowhere/chaos.json"], "argument --output: no file can be written at nowhere/chaos.json"),

@@ -9,7 +9,7 @@ from msgspec.structs import replace as replace_run
 
 from benchmarks.chaos.evidence import Blow
 from benchmarks.chaos.report import judge, summary
-from benchmarks.chaos.resumption import resumptions, standstills
+from benchmarks.chaos.resumption import not_over, resumptions, standstills, waits_for_slots
 from benchmarks.chaos.runtime_logs import complaints
 from benchmarks.chaos.session import FACTS
 from benchmarks.chaos.strikes import Role
@@ -80,6 +80,19 @@ def test_a_blow_that_ends_no_host_explains_no_resumption(played):
     assert found.seconds == pytest.approx((entry.at - alive.at).total_seconds())
 
 
+def test_what_the_first_call_of_a_resumed_run_waited_for_a_slot_is_told(played):
+    evidence = played.evidence()
+    journal = list(evidence.journals[played.second])
+    place = next(at for at, entry in enumerate(journal) if entry.kind is EntryKind.RUN_RESUMED)
+    replies = [at for at, entry in enumerate(journal) if entry.kind is EntryKind.MODEL_REPLIED and at > place]
+    for seconds, at in enumerate(replies, 7):
+        journal[at] = replace_run(journal[at], data={**journal[at].data, "waited_ms": 1_000 * seconds})
+    unbroken = {played.first: evidence.journals[played.first]}
+
+    assert list(waits_for_slots(evidence)) == [0.0]
+    assert list(waits_for_slots(replace(evidence, journals={**unbroken, played.second: journal}))) == [7.0]
+
+
 def test_a_queued_run_stands_still_from_the_end_of_the_run_before_it(played):
     evidence = played.evidence()
     first, second = (evidence.runs[run_id] for run_id in (played.first, played.second))
@@ -104,6 +117,19 @@ def test_a_run_that_is_queued_half_a_minute_after_a_blow_stands_still_for_its_sa
         assert found.role is role
 
 
+def test_runs_that_are_not_over_are_counted_as_a_strike_begins_and_apart_if_they_have_started(played):
+    evidence = played.evidence()
+    first, second = (evidence.runs[run_id] for run_id in (played.first, played.second))
+    evidence = replace(evidence, runs={each.run_id: each for each in (first, second)})
+    at = first.finished_at - timedelta(microseconds=1)
+    blows = [Blow(0, Role.HANDOVER, "ending", at, 1.0), Blow(0, Role.HANDOVER, "ended", at + timedelta(hours=1), 1.0)]
+
+    assert second.created_at < at < second.started_at
+    assert list(not_over(replace(evidence, blows=blows))) == [(2, 1)]
+    assert list(not_over(with_blows(evidence, (Role.CLUSTER, second.started_at)))) == [(1, 1)]
+    assert list(not_over(with_blows(evidence, (Role.CLUSTER, first.created_at - timedelta(seconds=1))))) == [(0, 0)]
+
+
 @pytest.fixture
 def facts(session):
     told = {
@@ -125,6 +151,7 @@ def test_a_report_of_a_session_without_a_fault_counts_what_happened(session, fac
     assert report.content["runs"] == {"completed": 3, "cancelled": 2}
     assert report.content["accepted"] == 4
     assert report.content["resumed"] == 1
+    assert report.content["not_over"]["count"] == report.content["under_way"]["count"] == 1
     assert report.content["resume_seconds"]["all"]["count"] == 1
     assert "violations: none" in summary(report)
 

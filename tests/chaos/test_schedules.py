@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from benchmarks.chaos.strikes import SHARES, Role, schedule
-from benchmarks.chaos.workload import Manner, orders
+from benchmarks.chaos.workload import Manner, Shape, orders
 
 
 def test_a_seed_gives_the_same_strikes_and_the_same_triggers_and_another_seed_others():
@@ -27,6 +27,23 @@ def test_strikes_come_in_the_order_of_the_runs_that_they_wait_for():
     assert waits[0] >= 0
     assert waits[-1] <= 500
     assert [strike.number for strike in strikes] == list(range(40))
+
+
+def test_strikes_come_behind_what_is_submitted_ahead_of_them():
+    waits = [strike.after_runs for strike in schedule(7, 500, 40, ahead=300)]
+
+    assert waits == sorted(waits)
+    assert 300 <= waits[0] < 310
+    assert 480 < waits[-1] <= 500
+
+
+def test_model_calls_take_any_time_up_to_the_longest():
+    made = orders(7, 200, Shape(longest=40.0))
+
+    times = [turn["latency"] for order in made for turn in order.payload["turns"]]
+    assert all(0 <= each <= 40 for each in times)
+    assert all(any(low <= each < low + 10 for each in times) for low in (0, 10, 20, 30))
+    assert len(set(times)) > len(times) / 2
 
 
 def test_every_role_is_hit_as_often_as_its_share_says():

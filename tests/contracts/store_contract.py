@@ -51,6 +51,7 @@ from tests.contracts.store_follower_contract import AgentPagesContract, Followin
 from tests.contracts.store_key_quota_contract import KeyQuotaContract
 from tests.contracts.store_lease_contract import LeaseContract
 from tests.contracts.store_ledger_contract import LedgerContract
+from tests.contracts.store_limit_contract import ConcurrencyLimitsContract
 from tests.contracts.store_memory_contract import MemoryContract
 from tests.contracts.store_node_contract import NodeContract
 from tests.contracts.store_queue_contract import QueueLengthsContract
@@ -493,6 +494,7 @@ class StoreContract(
     QuotaContract,
     UsageContract,
     QueueLengthsContract,
+    ConcurrencyLimitsContract,
     ScheduleContract,
     ApprovalContract,
     FamilyContract,

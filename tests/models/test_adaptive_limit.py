@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from owlclaw_ray.domain.concurrency_limit import ConcurrencyLimit
 from owlclaw_ray.models.adaptive_limit import AdaptiveLimit
 
 
@@ -11,7 +12,7 @@ def answer(limit, number, seconds=1.0, in_use=None):
 
 
 def test_the_limit_doubles_in_a_round_of_answers_until_the_provider_has_too_much_to_do():
-    limit = AdaptiveLimit(ceiling=1_000, start=10)
+    limit = AdaptiveLimit(ceiling=1_000, start=ConcurrencyLimit(10))
 
     answer(limit, 10)
     doubled = limit.now
@@ -21,7 +22,7 @@ def test_the_limit_doubles_in_a_round_of_answers_until_the_provider_has_too_much
 
 
 def test_after_that_it_grows_by_one_a_round():
-    limit = AdaptiveLimit(ceiling=1_000, start=100)
+    limit = AdaptiveLimit(ceiling=1_000, start=ConcurrencyLimit(100))
     limit.refused(1.0, 2.0)
     before = limit.now
 
@@ -31,7 +32,7 @@ def test_after_that_it_grows_by_one_a_round():
 
 
 def test_calls_of_one_round_lower_it_once():
-    limit = AdaptiveLimit(ceiling=1_000, start=100)
+    limit = AdaptiveLimit(ceiling=1_000, start=ConcurrencyLimit(100))
 
     for _ in range(50):
         limit.refused(1.0, 2.0)
@@ -42,7 +43,7 @@ def test_calls_of_one_round_lower_it_once():
 
 
 def test_a_limit_that_is_not_used_does_not_grow():
-    limit = AdaptiveLimit(ceiling=1_000, start=100)
+    limit = AdaptiveLimit(ceiling=1_000, start=ConcurrencyLimit(100))
 
     answer(limit, 500, in_use=10)
 
@@ -50,7 +51,7 @@ def test_a_limit_that_is_not_used_does_not_grow():
 
 
 def test_answers_that_take_much_longer_than_usual_lower_it():
-    limit = AdaptiveLimit(ceiling=100, start=100)
+    limit = AdaptiveLimit(ceiling=100, start=ConcurrencyLimit(100))
     answer(limit, 60, seconds=1.0)
 
     answer(limit, 20, seconds=5.0)
@@ -59,7 +60,7 @@ def test_answers_that_take_much_longer_than_usual_lower_it():
 
 
 def test_a_few_slow_answers_among_many_do_not():
-    limit = AdaptiveLimit(ceiling=100, start=100)
+    limit = AdaptiveLimit(ceiling=100, start=ConcurrencyLimit(100))
     answer(limit, 60, seconds=1.0)
 
     for _ in range(20):
@@ -70,7 +71,7 @@ def test_a_few_slow_answers_among_many_do_not():
 
 
 def test_each_model_is_compared_with_itself():
-    limit = AdaptiveLimit(ceiling=100, start=100)
+    limit = AdaptiveLimit(ceiling=100, start=ConcurrencyLimit(100))
 
     for _ in range(100):
         limit.answered("small", 0.5, 100)
@@ -81,7 +82,7 @@ def test_each_model_is_compared_with_itself():
 
 
 def test_a_model_that_has_become_slower_for_good_is_usual_after_a_while():
-    limit = AdaptiveLimit(ceiling=100, start=100)
+    limit = AdaptiveLimit(ceiling=100, start=ConcurrencyLimit(100))
     answer(limit, 60, seconds=1.0)
     answer(limit, 400, seconds=5.0)
     lowest = limit.now
@@ -93,7 +94,7 @@ def test_a_model_that_has_become_slower_for_good_is_usual_after_a_while():
 
 
 def test_who_waits_less_than_answers_usually_take_learns_nothing_of_the_provider():
-    limit = AdaptiveLimit(ceiling=100, start=100)
+    limit = AdaptiveLimit(ceiling=100, start=ConcurrencyLimit(100))
     answer(limit, 20, seconds=5.0)
 
     limit.timed_out("m", began=100.0, now=100.5)
@@ -104,7 +105,7 @@ def test_who_waits_less_than_answers_usually_take_learns_nothing_of_the_provider
 
 
 def test_a_provider_that_was_away_is_soon_trusted_as_before():
-    limit = AdaptiveLimit(ceiling=1_000, start=100)
+    limit = AdaptiveLimit(ceiling=1_000, start=ConcurrencyLimit(100))
     answer(limit, 20)
     for minute in range(1, 60):
         limit.timed_out("m", began=60.0 * minute + 1, now=60.0 * minute + 60)
@@ -128,9 +129,15 @@ EVENTS = st.lists(
 )
 
 
-@given(ceiling=st.integers(1, 5_000), start=st.integers(1, 5_000), floor=st.integers(1, 10), events=EVENTS)
-def test_whatever_calls_come_to_the_limit_keeps_within_its_bounds(ceiling, start, floor, events):
-    limit, now = AdaptiveLimit(ceiling=ceiling, start=start, floor=floor), 0.0
+@given(
+    ceiling=st.integers(1, 5_000),
+    start=st.integers(1, 5_000),
+    threshold=st.none() | st.integers(1, 5_000),
+    floor=st.integers(1, 10),
+    events=EVENTS,
+)
+def test_whatever_calls_come_to_the_limit_keeps_within_its_bounds(ceiling, start, threshold, floor, events):
+    limit, now = AdaptiveLimit(ceiling=ceiling, start=ConcurrencyLimit(start, threshold), floor=floor), 0.0
     assert min(floor, ceiling) <= limit.now <= ceiling
     for kind, model, seconds, in_use, times in events:
         for _ in range(times):
@@ -170,6 +177,23 @@ def test_the_limit_finds_what_a_provider_bears_and_follows_it_when_that_changes(
     for capacity, limits in ((first, found[-50:]), (second, followed[-50:])):
         assert min(limits) >= min(0.6 * capacity, capacity - 4)
         assert max(limits) <= capacity + 2
+
+
+@pytest.mark.parametrize("refusals", [0, 1, 3])
+def test_who_begins_with_what_another_one_learned_goes_on_as_that_one_would(refusals):
+    limit = AdaptiveLimit(ceiling=1_000)
+    answer(limit, 200)
+    for each in range(refusals):
+        limit.refused(2.0 * each + 1, 2.0 * each + 1.5)
+
+    other = AdaptiveLimit(ceiling=1_000, start=limit.learned)
+    grown = []
+    for each in (limit, other):
+        answer(each, 3 * each.now)
+        grown.append(each.now)
+
+    assert (other.learned.threshold is None) == (refusals == 0)
+    assert grown[0] == pytest.approx(grown[1], abs=2)
 
 
 @pytest.mark.parametrize("ceiling", [1, 2, 3])

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from owlclaw_ray.domain.concurrency_limit import ConcurrencyLimit
 from owlclaw_ray.domain.model import FailedAttempt, ModelReply, NextAttempt
 from owlclaw_ray.errors import ContextWindowExceededError, ModelRefusedError, ModelUnavailableError
 from owlclaw_ray.kernel.retry import RetryPolicy
@@ -331,3 +333,45 @@ async def test_a_chain_of_which_one_model_finds_the_prompt_too_long_says_that(ot
 
     with pytest.raises(ContextWindowExceededError, match="second: 9000 tokens"):
         await gateway.complete(model_request("first", "second", "third"))
+
+
+def of_definition(number, model):
+    return replace(model_request(model), agent_id=f"definition{number}:1")
+
+
+async def test_a_provider_begins_with_the_slots_that_are_known_and_is_asked_for_once(clock):
+    asked = []
+
+    async def known(provider):
+        asked.append(provider)
+        await clock.sleep(0.5)
+        return ConcurrencyLimit(6, 6)
+
+    provider = Provider(clock, **{"openai/a": [10.0], "other/b": ["yes"]})
+    models = gateway(provider, known_limit=known)
+    calls = [asyncio.create_task(models.complete(of_definition(at, "openai/a"))) for at in range(9)]
+    calls.append(asyncio.create_task(models.complete(model_request("other/b"))))
+
+    await clock.advance(5.0)
+
+    assert asked == ["openai", "other"]
+    assert provider.running == 6
+    assert models.learned == {"openai": ConcurrencyLimit(6, 6)}
+    await clock.advance(100.0)
+    assert all(call.done() for call in calls)
+    assert models.learned == {}
+
+
+async def test_a_provider_of_which_nothing_is_known_begins_as_without_anybody_to_ask(clock):
+    async def nothing(_provider):
+        return None
+
+    provider = Provider(clock, a=[10.0])
+    models = gateway(provider, known_limit=nothing)
+    calls = [asyncio.create_task(models.complete(of_definition(at, "a"))) for at in range(70)]
+
+    await clock.advance(5.0)
+
+    assert provider.running == 64
+    await clock.advance(100.0)
+    assert all(call.done() for call in calls)

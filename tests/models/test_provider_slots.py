@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from owlclaw_ray.domain.concurrency_limit import ConcurrencyLimit
 from owlclaw_ray.domain.endpoint import Endpoint, provider_of
 from owlclaw_ray.domain.model import ModelReply
 from owlclaw_ray.errors import (
@@ -265,7 +266,7 @@ STEP = st.one_of(
 def test_no_slot_is_lost_or_given_twice_whatever_calls_come_to(ceiling, steps):
     async def scenario():
         clock = ManualClock()
-        limit = AdaptiveLimit(ceiling=ceiling, start=6)
+        limit = AdaptiveLimit(ceiling=ceiling, start=ConcurrencyLimit(6))
         slots = ProviderSlots("p", limit, clock)
         inside, tasks = {}, []
 

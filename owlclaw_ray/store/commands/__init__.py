@@ -46,6 +46,7 @@ from owlclaw_ray.store.commands.attempts import (
     ForgetAttempts,
     RevokeAttempt,
 )
+from owlclaw_ray.store.commands.concurrency_limits import ConcurrencyLimitsNoted, NoteConcurrencyLimits
 from owlclaw_ray.store.commands.lease import (
     ClusterLease,
     EndHandover,
@@ -212,6 +213,7 @@ Command: TypeAlias = (
     | MarkNode
     | ForgetNode
     | NoteExported
+    | NoteConcurrencyLimits
     | NoteQueueLengths
     | PutKey
     | NoteKeyUse
@@ -294,6 +296,7 @@ Outcome: TypeAlias = (
     | ArtifactStored
     | ArtifactsForgotten
     | ExportNoted
+    | ConcurrencyLimitsNoted
     | QueueLengthsNoted
     | SecretsChanged
     | CommandBlocked
@@ -340,6 +343,7 @@ __all__ = [
     "Command",
     "CommandBlocked",
     "CommandFailed",
+    "ConcurrencyLimitsNoted",
     "CreateSchedule",
     "DecideApproval",
     "DeleteSecret",
@@ -386,6 +390,7 @@ __all__ = [
     "NodeLost",
     "NodeMarked",
     "NodeState",
+    "NoteConcurrencyLimits",
     "NoteExported",
     "NoteKeyUse",
     "NoteQueueLengths",

@@ -571,6 +571,17 @@ queue_minutes = Table(
 )
 """How long queues were in each minute, of all tenants together."""
 
+concurrency_limits = Table(
+    "concurrency_limits",
+    metadata,
+    Column("asked", NAME, primary_key=True),
+    Column("node_id", NAME, primary_key=True),
+    Column("calls", BigInteger, nullable=False),
+    Column("threshold", BigInteger),
+    Column("noted_at", BigInteger, nullable=False),
+)
+"""How many calls each node's gateway makes at once of what it asked in the last minutes."""
+
 
 def _counts(of: type[Struct]) -> list[Column[int]]:
     return [Column(name, BigInteger, nullable=False) for name in of.__struct_fields__]

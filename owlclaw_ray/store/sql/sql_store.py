@@ -19,6 +19,7 @@ from owlclaw_ray.store.queries import Query
 from owlclaw_ray.store.sql import (
     access,
     artifacts,
+    concurrency_limits,
     memories,
     queries,
     queue_lengths,
@@ -36,6 +37,7 @@ from owlclaw_ray.store.sql.failures import FAILURES, FailureAction, explain, fai
 _ANSWERED_IN = (
     access,
     artifacts,
+    concurrency_limits,
     memories,
     queries,
     queue_lengths,

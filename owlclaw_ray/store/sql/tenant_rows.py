@@ -48,6 +48,7 @@ from owlclaw_ray.store.sql.schema import (
     callbacks,
     cluster_lease,
     cluster_nodes,
+    concurrency_limits,
     export_positions,
     focus_terms,
     idempotency_keys,
@@ -217,7 +218,9 @@ EMPTIED = (
 """The tables that a deletion empties of the tenant's rows, in this order."""
 KEPT = frozenset({tenants, ledger, ledger_heads, export_positions})
 """Tables that keep a deleted tenant's rows: its own row, its ledger, and how far that was exported."""
-OF_NOBODY = frozenset({attempts, probes, cluster_lease, cluster_nodes, queue_minutes, schema_compatibility, sweeps})
+OF_NOBODY = frozenset(
+    {attempts, probes, cluster_lease, cluster_nodes, concurrency_limits, queue_minutes, schema_compatibility, sweeps}
+)
 """Tables whose rows are no tenant's. An attempt is a random id and a time, and is removed after 30 days by itself."""
 
 

@@ -292,6 +292,9 @@ class RowChange(IntEnum):
     QUEUE_MINUTE = auto()
     OLD_QUEUE_MINUTES = auto()
     """The moment before which minutes began that are to be removed."""
+    CONCURRENCY_LIMIT = auto()
+    OLD_CONCURRENCY_LIMITS = auto()
+    """The moment before which limits were noted that are to be removed."""
     ACCESS_KEY = auto()
     TENANT = auto()
     REMOVED_SECRET = auto()

@@ -18,6 +18,7 @@ from sqlalchemy import (
     exists,
     literal_column,
     select,
+    tuple_,
     update,
 )
 from sqlalchemy.engine.interfaces import Dialect as EngineDialect
@@ -57,6 +58,7 @@ from owlclaw_ray.store.sql.schema import (
     callbacks,
     cluster_lease,
     cluster_nodes,
+    concurrency_limits,
     export_positions,
     focus_terms,
     idempotency_keys,
@@ -358,6 +360,8 @@ class Writer:
                 None,
             ),
             *_noting_queues(dialect, engine_dialect),
+            (RowChange.CONCURRENCY_LIMIT, replacing(concurrency_limits, concurrency_limits.c.keys()), None),
+            (RowChange.OLD_CONCURRENCY_LIMITS, _removing_old_limits(dialect, engine_dialect), None),
             (
                 RowChange.REMOVED_SECRET,
                 RowsStatement(delete(secrets).where(*secret), ("owner", "key"), engine_dialect),
@@ -518,6 +522,16 @@ def _noting_queues(dialect: Dialect, engine_dialect: EngineDialect) -> tuple[_St
         (RowChange.QUEUE_MINUTE, RowsStatement(noted, columns, engine_dialect), None),
         (RowChange.OLD_QUEUE_MINUTES, RowsStatement(past, ("before",), engine_dialect), None),
     )
+
+
+def _removing_old_limits(dialect: Dialect, engine_dialect: EngineDialect) -> RowsStatement:
+    """Return what removes limits that were noted too long ago, but for those that another node's Keeper removes just now."""
+    columns = concurrency_limits.c
+    old = select(columns.asked, columns.node_id).where(
+        columns.noted_at < bindparam("before", type_=columns.noted_at.type)
+    )
+    removed = delete(concurrency_limits).where(tuple_(columns.asked, columns.node_id).in_(dialect.unlocked(old)))
+    return RowsStatement(removed, ("before",), engine_dialect)
 
 
 def _picking(columns: Sequence[str]) -> _Encode:

@@ -63,7 +63,14 @@ def back_to(connection, revision):
         for name, table in SEALING_ON_POSTGRESQL:
             connection.execute(text(f"DROP TRIGGER {name} ON {table}"))
     gone = ("schema_compatibility", "export_positions", "access_keys", "tenants", "secrets", "focus_terms", "sweeps")
-    for table in (*gone, "usage_of_tenants", "usage_of_agents", "usage_of_tools", "queue_minutes"):
+    for table in (
+        *gone,
+        "usage_of_tenants",
+        "usage_of_agents",
+        "usage_of_tools",
+        "queue_minutes",
+        "concurrency_limits",
+    ):
         connection.execute(text(f"DROP TABLE {table}"))
     connection.execute(text("ALTER TABLE approvals DROP COLUMN allowed_by"))
     of_runs = ("runs_over", "runs_over_by_agent", "runs_over_by_definition", "runs_by_definition", "runs_of_keys")

@@ -60,7 +60,16 @@ pytestmark = pytest.mark.postgres
 MINE, THEIRS = TenantId("acme"), TenantId("租户/二' \\ --")
 DIGEST = "0" * 64
 DAY = floored(NOW, Grain.DAY)
-NOBODYS = {"attempts", "cluster_lease", "cluster_nodes", "probes", "queue_minutes", "schema_compatibility", "sweeps"}
+NOBODYS = {
+    "attempts",
+    "cluster_lease",
+    "cluster_nodes",
+    "concurrency_limits",
+    "probes",
+    "queue_minutes",
+    "schema_compatibility",
+    "sweeps",
+}
 """Tables without rows of one tenant: what is known by ids that nobody can guess, and the machinery."""
 OWNED = [table for table in metadata.sorted_tables if table.name not in NOBODYS]
 OVER_ALL = {
@@ -70,6 +79,7 @@ OVER_ALL = {
     q.BudgetUses,
     q.ChangedRuns,
     q.ClusterNodes,
+    q.ConcurrencyLimits,
     q.DueCallbacks,
     q.DueSchedules,
     q.DueUpkeep,

@@ -2,7 +2,7 @@
 
 FIRST = "0011"
 """The first schema. Databases of development versions before it are not migrated."""
-HEAD = "0037"
+HEAD = "0038"
 """The newest revision."""
 OLDEST = "0012"
 """The oldest revision whose runtimes may work on a database of the newest one, see ADR 51. Raised by a migration that takes away or
