@@ -2,17 +2,21 @@
 
 The method is TCP's (V. Jacobson, "Congestion Avoidance and Control", 1988; AIMD after Chiu and Jain, 1989): double in a round of
 answers until something is lost, then add one a round; cut by a factor, once a round, when something is lost. The factor is that of
-CUBIC (RFC 9438). What a late answer says is judged as in Netflix's concurrency-limits (github.com/Netflix/concurrency-limits):
-`Gradient2Limit` compares a short window with a long average, and `AIMDLimit` lets no limit grow that is not used. Times of models
-differ more than round trips do, so each answer is compared with what is usual for its model, and a window is judged by its median.
+CUBIC (RFC 9438). What late answers say is judged as in Netflix's concurrency-limits (github.com/Netflix/concurrency-limits):
+`Gradient2Limit` compares a short window with a long average, and `AIMDLimit` lets no limit grow that is not used.
+
+Times of models differ more than round trips do, by the length of the answer. Each model is compared with itself, and in whole rounds:
+of calls that begin together the short ones are answered first, and a part of them is no sample. A round's time is the mean of the
+logarithms of the middle half of its answers, which neither a few slow ones nor a mixture of short and long ones move far.
 """
 
 from __future__ import annotations
 
 import math
-from statistics import median
+from collections.abc import Iterable
+from statistics import fmean
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from owlclaw_ray.domain.concurrency_limit import ConcurrencyLimit
 
@@ -21,28 +25,53 @@ _START = ConcurrencyLimit(64)
 _CUT = 0.7
 """What a loss leaves of a limit."""
 _DECREASE_FACTOR = 0.9
-"""What a window of late answers leaves of it."""
+"""What a round of late answers leaves of it."""
 _LATE = 2.0
-"""How many times as long as usual an answer takes that is late."""
+"""How many times as long as usual answers take that are late."""
 _TRIVIAL_SECONDS = 0.25
-"""Answers that come sooner do not differ: what is usual is never taken to be less."""
-_WINDOW = 20
-_WARM_UP = 10
-"""Answers of a model whose plain mean is what is usual."""
-_LONG = 200
-"""Answers in the exponential average after that."""
+"""Answers that come sooner do not differ."""
+_ROUND = 50
+"""Answers of a model that are judged together, or as many as calls run at once with the first if these are more."""
+_WEIGHT = 0.1
+"""Of a round in the exponential average that is usual, after the plain mean of the first ones: if it followed faster, a server with a
+queue would never be late."""
 
 
-class _Usual(Struct):
-    """How long a model usually takes."""
+class _Times(Struct):
+    """How long a model's answers take, as logarithms of seconds."""
 
-    seconds: float = 0.0
-    answers: int = 0
+    round: list[float] = field(default_factory=list)
+    length: int = _ROUND
+    """Of the round."""
+    usual: float = 0.0
+    rounds: int = 0
 
-    def learn(self, seconds: float) -> None:
-        self.answers += 1
-        weight = 1 / self.answers if self.answers <= _WARM_UP else 2 / (_LONG + 1)
-        self.seconds += weight * (seconds - self.seconds)
+    def answered(self, seconds: float, in_use: int) -> bool:
+        """Return whether a round is over with this answer whose answers were late."""
+        if not self.round:
+            self.length = max(_ROUND, in_use)
+        self.round.append(math.log(max(seconds, _TRIVIAL_SECONDS)))
+        if len(self.round) < self.length:
+            return False
+        took, self.round = _middle(self.round), []
+        late = self.rounds > 0 and took - self.usual > math.log(_LATE)
+        self.rounds += 1
+        self.usual += max(_WEIGHT, 1 / self.rounds) * (took - self.usual)
+        return late
+
+    @property
+    def seconds(self) -> float:
+        """What is usual, or was so far; 0 before the first answer."""
+        if self.rounds:
+            return math.exp(self.usual)
+        return math.exp(_middle(self.round)) if self.round else 0.0
+
+
+def _middle(values: Iterable[float]) -> float:
+    """Return the mean of the middle half."""
+    ordered = sorted(values)
+    out = len(ordered) // 4
+    return fmean(ordered[out : len(ordered) - out])
 
 
 class AdaptiveLimit:
@@ -55,8 +84,7 @@ class AdaptiveLimit:
         """Below it the limit doubles in a round of answers, from it on one is added."""
         self._cut_at = -math.inf
         self._answered_since_cut = True
-        self._usual: dict[str, _Usual] = {}
-        self._window: list[float] = []
+        self._times: dict[str, _Times] = {}
 
     @property
     def now(self) -> int:
@@ -70,16 +98,10 @@ class AdaptiveLimit:
 
     def answered(self, model: str, seconds: float, in_use: int) -> None:
         """Learn of a call that was answered after so long, while so many slots were in use, its own included."""
-        usual = self._usual.setdefault(model, _Usual())
-        self._window.append(seconds / max(usual.seconds, _TRIVIAL_SECONDS) if usual.answers else 1.0)
-        usual.learn(seconds)
         self._answered_since_cut = True
-        if len(self._window) == _WINDOW:
-            late, self._window = median(self._window) > _LATE, []
-            if late:
-                self._limit = self._threshold = max(self._floor, self._limit * _DECREASE_FACTOR)
-                return
-        if 2 * in_use >= self.now:
+        if self._times.setdefault(model, _Times()).answered(seconds, in_use):
+            self._limit = self._threshold = max(self._floor, self._limit * _DECREASE_FACTOR)
+        elif 2 * in_use >= self.now:
             more = 1.0 if self._limit < self._threshold else 1 / self._limit
             self._limit = min(self._ceiling, self._limit + more)
 
@@ -94,6 +116,6 @@ class AdaptiveLimit:
 
     def timed_out(self, model: str, began: float, now: float) -> None:
         """Learn of a call that had no answer in its time; it says nothing if that was less than what is late for its model."""
-        usual = self._usual.get(model, _Usual())
-        if now - began >= _LATE * usual.seconds:
+        usual = self._times.get(model, _Times()).seconds
+        if now - began >= _LATE * usual:
             self.refused(began, now)

@@ -1,3 +1,6 @@
+import heapq
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -52,11 +55,13 @@ def test_a_limit_that_is_not_used_does_not_grow():
 
 def test_answers_that_take_much_longer_than_usual_lower_it():
     limit = AdaptiveLimit(ceiling=100, start=ConcurrencyLimit(100))
-    answer(limit, 60, seconds=1.0)
+    answer(limit, 100, seconds=1.0)
 
-    answer(limit, 20, seconds=5.0)
+    answer(limit, 99, seconds=5.0)
+    before = limit.now
+    answer(limit, 1, seconds=5.0)
 
-    assert limit.now == 90
+    assert (before, limit.now) == (100, 90)
 
 
 def test_a_few_slow_answers_among_many_do_not():
@@ -177,6 +182,48 @@ def test_the_limit_finds_what_a_provider_bears_and_follows_it_when_that_changes(
     for capacity, limits in ((first, found[-50:]), (second, followed[-50:])):
         assert min(limits) >= min(0.6 * capacity, capacity - 4)
         assert max(limits) <= capacity + 2
+
+
+def played(limit, draw, *, demand, seconds, capacity=5_000):
+    """Return the limit after so long, as many calls being made at once as it allows, 64 of them together at first.
+
+    Of more calls than the provider's capacity each takes the longer: they stand in its queue.
+    """
+    calls, now = [], 0.0
+    while now < seconds:
+        while len(calls) < min(limit.now, demand):
+            heapq.heappush(calls, (now + draw() * max(1.0, (len(calls) + 1) / capacity), now))
+        in_use = len(calls)
+        now, began = heapq.heappop(calls)
+        limit.answered("m", now - began, in_use)
+    return limit.now
+
+
+DRAWS = {
+    "alike": lambda random: 10.0,
+    "any time up to 40 s": lambda random: random.uniform(0.0, 40.0),
+    "mostly short": lambda random: random.choice((0.01, 0.4, 2.0, 10.0, 30.0)),
+    "log-normal": lambda random: 5 * random.lognormvariate(0.0, 1.0),
+    "one in ten long": lambda random: 60.0 if random.random() < 0.1 else 2.0,
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS.keys())
+@pytest.mark.parametrize("seed", range(3))
+def test_answers_of_different_length_are_no_sign_of_too_much_to_do(draw, seed):
+    random = Random(seed)
+
+    assert played(AdaptiveLimit(ceiling=4_000), lambda: draw(random), demand=500, seconds=240) >= 500
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS.keys())
+def test_a_server_that_lets_calls_wait_gets_no_more_of_them_for_ever(draw):
+    random = Random(1)
+    limit = AdaptiveLimit(ceiling=4_000)
+
+    highest = [played(limit, lambda: draw(random), demand=4_000, seconds=400, capacity=16) for _ in range(3)]
+
+    assert max(highest) < 300
 
 
 @pytest.mark.parametrize("refusals", [0, 1, 3])
