@@ -77,8 +77,9 @@ class LearnedLimits:
         if provider not in self._noted:
             return True
         before, at = self._noted[provider]
-        difference = abs(limit.calls - before.calls)
-        return difference > _CHANGED * before.calls or now - at >= _REFRESH_SECONDS
+        changed = abs(limit.calls - before.calls) > _CHANGED * before.calls
+        cut = (limit.threshold is None) != (before.threshold is None)
+        return changed or cut or now - at >= _REFRESH_SECONDS
 
 
 def _digest(provider: str) -> str:

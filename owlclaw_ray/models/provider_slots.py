@@ -74,7 +74,7 @@ class ProviderSlots:
             else:
                 async with self._wait(seconds, waiting):
                     await stack.enter_async_context(place)
-            began = self._clock.monotonic()
+            began, group = self._clock.monotonic(), self._limit.began(model, self._queue.held)
             try:
                 yield
             except asyncio.CancelledError:
@@ -92,8 +92,9 @@ class ProviderSlots:
                 raise
             else:
                 self._heard_at = now = self._clock.monotonic()
-                self._limit.answered(model, now - began, self._queue.held)
+                self._limit.answered(group, now - began, self._queue.held)
             finally:
+                self._limit.ended(model, group)
                 self._queue.resize(self._limit.now, _share(self._limit.now))
 
     @asynccontextmanager

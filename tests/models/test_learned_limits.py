@@ -120,6 +120,8 @@ async def test_only_what_has_changed_is_noted_and_what_is_used_does_not_grow_old
     assert await noted_after(2 * NOTE_SECONDS) == []
     present[PROVIDER] = ConcurrencyLimit(111)
     assert await noted_after(2 * NOTE_SECONDS) == [111]
+    present[PROVIDER] = ConcurrencyLimit(105, 105)
+    assert await noted_after(2 * NOTE_SECONDS) == [105]
     present[PROVIDER] = ConcurrencyLimit(50, 50)
     assert await noted_after(2 * NOTE_SECONDS) == [50]
     seen.away = StoreUnavailableError("disk full")
