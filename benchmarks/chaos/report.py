@@ -75,6 +75,7 @@ def judge(folder: Path, evidence: Evidence) -> Report:
         "standstill_seconds": {
             name: _quantiles(seconds) for name, seconds in {ALL: sorted_seconds(waited), **by_role(waited)}.items()
         },
+        "behind_seconds": _quantiles(sorted(each.behind for each in waited if each.role is not None)),
         "load_average": _quantiles(sorted(blow.load for blow in evidence.blows)),
         "cores": os.cpu_count(),
         "interrupted_behind": by_place(found),
@@ -103,6 +104,7 @@ def summary(report: Report) -> str:
         f"seconds that calls of resumed runs waited for slots of their models: {_shown({ALL: content['slot_seconds']})}",
         f"runs at a strike: {_shown({'not over': content['not_over'], 'of these under way': content['under_way']})}",
         f"seconds that queued runs stood still behind no other run: {_shown(content['standstill_seconds'])}",
+        f"of these behind a strike, from it on: {_shown({ALL: content['behind_seconds']})}",
         f"submitting took {content['seconds_submitting']} s, the rest of the runs {content['seconds_until_quiet']} s",
         f"load average at the strikes: p50 {load.get('p50')} max {load.get('max')}, on {content['cores']} cores",
         f"tracebacks in the logs: {content['tracebacks'] or 'none'}",

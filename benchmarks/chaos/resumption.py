@@ -78,6 +78,8 @@ class Standstill:
     """The last that was hit while it waited, or half a minute before; None if nothing was."""
     seconds: float
     """From its acceptance, or the end of the run before, to its start."""
+    behind: float
+    """Of these, those since the last hit, if there was one meanwhile: before it the run waited for a machine that was busy."""
 
 
 def standstills(evidence: Evidence) -> Iterator[Standstill]:
@@ -88,7 +90,8 @@ def standstills(evidence: Evidence) -> Iterator[Standstill]:
     for at, run in sorted(started, key=lambda each: each[0]):
         since = max(run.created_at, free.get(run.agent, run.created_at))
         meanwhile = [each for each in blows if since - _AFTERMATH <= each.at <= at]
-        yield Standstill(run.run_id, meanwhile[-1].role if meanwhile else None, (at - since).total_seconds())
+        role, hit = (meanwhile[-1].role, meanwhile[-1].at) if meanwhile else (None, since)
+        yield Standstill(run.run_id, role, (at - since).total_seconds(), (at - max(since, hit)).total_seconds())
         if run.finished_at is not None:
             free[run.agent] = run.finished_at
 

@@ -103,7 +103,8 @@ def test_a_queued_run_stands_still_from_the_end_of_the_run_before_it(played):
     quiet, still = standstills(with_blows(evidence, blow))
 
     assert (quiet.run_id, quiet.role) == (first.run_id, None)
-    assert (still.run_id, still.role, still.seconds) == (second.run_id, Role.GCS, 3.0)
+    assert (quiet.seconds, still.seconds) == (quiet.behind, 3.0)
+    assert (still.run_id, still.role, still.behind) == (second.run_id, Role.GCS, 2.0)
 
 
 def test_a_run_that_is_queued_half_a_minute_after_a_blow_stands_still_for_its_sake(played):
@@ -115,6 +116,7 @@ def test_a_run_that_is_queued_half_a_minute_after_a_blow_stands_still_for_its_sa
         blow = (Role.MACHINE, first.created_at - timedelta(seconds=before))
         [found] = standstills(with_blows(evidence, blow))
         assert found.role is role
+        assert found.behind == found.seconds
 
 
 def test_runs_that_are_not_over_are_counted_as_a_strike_begins_and_apart_if_they_have_started(played):
