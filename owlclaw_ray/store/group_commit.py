@@ -15,9 +15,19 @@ from owlclaw_ray.errors import StoreOverloadedError, StoreUnavailableError
 from owlclaw_ray.ids import TenantId
 from owlclaw_ray.kernel.batcher import WAITING, BatchCapacity, Bound, Loads, Turns
 from owlclaw_ray.store.api import CommandStore
-from owlclaw_ray.store.commands import Command, CommandBlocked, Outcome, ReceiveDelivery, SubmitRun
+from owlclaw_ray.store.commands import (
+    Command,
+    CommandBlocked,
+    EndHandover,
+    HoldLease,
+    Outcome,
+    ReceiveDelivery,
+    ReleaseLease,
+    SubmitRun,
+)
 
 TRANSACTION_BYTES = 8 * 1024 * 1024
+_ABOUT_LEASE = (HoldLease, ReleaseLease, EndHandover)
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +87,8 @@ class GroupCommit:
     company; a request that comes alone waits for nobody.
 
     Requests that are all new work of one tenant have their turns beside those of other tenants and beside all other requests;
-    those of one tenant, and all others, go in the order of their coming.
+    those of one tenant, and all others, go in the order of their coming. Requests about the lease of the store wait for the transaction
+    that is under way, and for no request: behind a takeover of many agents their answer came after the lease had been given up.
 
     Beyond `waiting`, commands and their bytes, requests that are all new work are refused, and those of a tenant that has three
     quarters of it, if there is another one. All others are taken: they carry on what was accepted, and whoever makes them waits
@@ -117,6 +128,8 @@ class GroupCommit:
             raise StoreUnavailableError("the store is closing")
         if not commands:
             return ()
+        if all(isinstance(each, _ABOUT_LEASE) for each in commands):
+            return await self._store.apply(commands)
         loads = loads_of([tenant_of_new_work(each) for each in commands], sizes or (0,) * len(commands))
         fits = (each is None or self.has_room(load.items, load.size, each) for each, load in loads.items())
         if None not in loads and not all(fits):

@@ -7,7 +7,7 @@ import pytest
 from owlclaw_ray.domain.agent import AgentRef
 from owlclaw_ray.errors import StoreUnavailableError
 from owlclaw_ray.ids import TenantId
-from owlclaw_ray.store.commands import RunAccepted
+from owlclaw_ray.store.commands import EndHandover, HoldLease, LeaseReleased, ReleaseLease, RunAccepted
 from owlclaw_ray.store.group_commit import GroupCommit
 from tests.contracts.store_commands import AGENT, submission
 
@@ -49,6 +49,27 @@ async def test_what_arrives_during_a_commit_goes_into_the_next():
 
     assert [len(batch) for batch in store.batches] == [1, 5]
     assert [outcome.run_id for [outcome] in outcomes] == [f"run_{at}" for at in range(6)]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [HoldLease("b", "directory", 1), ReleaseLease("b", "directory"), EndHandover("b")],
+    ids=lambda each: type(each).__name__,
+)
+async def test_what_is_about_the_lease_waits_for_no_request_that_came_before(command):
+    store = GatedStore(LeaseReleased())
+    commit = GroupCommit(store, linger=0)
+    requests = [*await started(1, commit), *await started(600, commit, first=1)]
+
+    about_lease = asyncio.ensure_future(commit.apply([command]))
+    await asyncio.sleep(0)
+    assert [len(batch) for batch in store.batches] == [1, 1]
+    assert store.batches[1] == [command]
+    for _ in range(4):
+        store.gate.release()
+
+    assert await about_lease == (LeaseReleased(),)
+    await asyncio.gather(*requests)
 
 
 async def test_callers_that_come_together_share_a_transaction():
