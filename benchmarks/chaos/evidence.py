@@ -29,11 +29,11 @@ from owlclaw_ray.memory.documents import ACTIVE, UNDATED
 from owlclaw_ray.memory.folders import MemoryFolders
 from owlclaw_ray.memory.markdown import parse
 from owlclaw_ray.store.api import Store
+from owlclaw_ray.store.ledger_pages import ledger_breaks, ledger_records
 from owlclaw_ray.store.queries import (
     AgentPage,
     AgentRecord,
     JournalOfRun,
-    LedgerBreaks,
     LedgerFilter,
     MemoryOfAgent,
     RunFilter,
@@ -119,8 +119,8 @@ async def read_evidence(folder: Path, store_url: str = "") -> Evidence:
             executions=_executions(installation.effects),
             runs=runs,
             journals={run_id: await store.read(JournalOfRun(DEFAULT_TENANT, run_id)) for run_id in runs},
-            ledger=await store.read(LedgerFilter(DEFAULT_TENANT, limit=_EVERYTHING)),
-            chain_breaks=await store.read(LedgerBreaks(DEFAULT_TENANT)),
+            ledger=await ledger_records(store, LedgerFilter(DEFAULT_TENANT, limit=_EVERYTHING)),
+            chain_breaks=await ledger_breaks(store, DEFAULT_TENANT),
             agents=agents,
             schedules={each.schedule_id: each for each in schedules},
             ticks={each.schedule_id: await store.read(TicksOfSchedule(each.schedule_id)) for each in schedules},
