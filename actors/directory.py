@@ -108,7 +108,8 @@ class DirectoryActor(RemoteActor):
                 "looking for drained nodes", look, self._clock, plan.placement.sweep, retry=RENEW_SECONDS
             )
             self._looking.start()
-            routes = LeaseRoutes(self._store, self._other_keepers, self._clock)
+            alone = KeeperClient(plan.namespace)  # whose messages are about the lease alone: they wait for no others
+            routes = LeaseRoutes(alone, self._other_keepers, self._clock)
             self._lease = LeaseHolder(
                 routes,
                 cluster,

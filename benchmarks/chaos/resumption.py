@@ -60,13 +60,15 @@ def resumptions(evidence: Evidence) -> Iterator[Resumption]:
 def waits_for_slots(evidence: Evidence) -> Iterator[float]:
     """Yield for how many seconds the first call of each run that was resumed waited for a slot of its provider."""
     for journal in evidence.journals.values():
-        resumed = False
+        waited: int | None = None
         for entry in journal:
             if entry.kind is EntryKind.RUN_RESUMED:
-                resumed = True
-            elif resumed and entry.kind is EntryKind.MODEL_REPLIED:
-                resumed = False
-                yield entry.data.get("waited_ms", 0) / 1_000
+                waited = 0
+            elif waited is not None:
+                waited += entry.data.get("waited_ms", 0)
+                if entry.kind is EntryKind.MODEL_REPLIED:
+                    yield waited / 1_000
+                    waited = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ _LATE_GROUPS = 2
 _TRIVIAL_SECONDS = 0.25
 """Answers that come sooner do not differ."""
 _GROUP = 50
-"""Calls of a model that are judged together, or as many as run at once with the first if these are more."""
+"""Calls of a model that are judged together, or as many of it as run at once with the first if these are more."""
 _WEIGHT = 0.1
 """Of a group in the exponential average that is usual, after the plain mean of the first ones: if it followed faster, a server with a
 queue would never be late."""
@@ -42,18 +42,20 @@ queue would never be late."""
 class CallGroup(Struct, eq=False):
     """Calls of one model that began one after the other."""
 
-    at_once: int
-    """How many calls of the provider ran as it began."""
+    size: int
+    """How many calls it is to have."""
     begun: int = 0
+    in_use: int = 0
+    """Slots of the provider, summed up over these calls as each began."""
     ended: int = 0
     judged: bool = False
     times: list[float] = field(default_factory=list)
-    """Of the answered among those that ended first: logarithms of seconds."""
+    """Of those that were answered before it was judged: logarithms of seconds."""
 
     @property
-    def size(self) -> int:
-        """How many calls it is to have."""
-        return max(_GROUP, self.at_once)
+    def at_once(self) -> int:
+        """How many calls of the provider ran meanwhile, in the mean."""
+        return self.in_use // max(1, self.begun)
 
     @property
     def full(self) -> bool:
@@ -62,7 +64,7 @@ class CallGroup(Struct, eq=False):
 
     @property
     def most(self) -> int:
-        """How many of it are judged: three quarters, of each group the same part."""
+        """With how many that have ended it is judged: three quarters, the shorter ones of calls that began together."""
         return self.size - self.size // 4
 
 
@@ -71,27 +73,43 @@ class _Times(Struct):
 
     group: CallGroup
     """What begins now is of this one."""
+    open: int = 0
+    """Calls that have not ended."""
+    answers: int = 0
+    mean: float = 0.0
+    """Of all answers so far."""
     usual: float = 0.0
     groups: int = 0
     """How many the usual was learned from."""
     late: int = 0
     """How many were late one after the other."""
 
-    def judge(self, group: CallGroup) -> None:
-        """Learn whether the answers of a group were late; too few of them tell nothing."""
+    def began(self, in_use: int) -> CallGroup:
+        """Return the group of a call that begins now; one that was to have far more calls than there are is given up."""
+        self.open += 1
+        size = max(_GROUP, self.open)
+        if self.group.full or self.group.size > 2 * size:
+            self.group = CallGroup(size)
+        self.group.begun += 1
+        self.group.in_use += in_use
+        return self.group
+
+    def judge(self, group: CallGroup) -> bool:
+        """Return whether a group says anything, having learned whether its answers were late; too few of them say nothing."""
         if 2 * len(group.times) < group.size:
-            return
-        took = fmean(sorted(group.times)[group.size // 4 :])
+            return False
+        took = fmean(sorted(group.times)[group.size // 4 : group.most])
         self.late = self.late + 1 if self.groups and took - self.usual > math.log(_LATE) else 0
         self.groups += 1
         self.usual += max(_WEIGHT, 1 / self.groups) * (took - self.usual)
+        return True
 
     @property
     def seconds(self) -> float:
-        """What is usual, or was so far; 0 before the first answer."""
+        """What is usual: of the groups, before the first one that said anything of all answers; 0 before the first of these."""
         if self.groups:
             return math.exp(self.usual)
-        return math.exp(fmean(self.group.times)) if self.group.times else 0.0
+        return math.exp(self.mean) if self.answers else 0.0
 
 
 class AdaptiveLimit:
@@ -121,31 +139,33 @@ class AdaptiveLimit:
     def began(self, model: str, in_use: int) -> CallGroup:
         """Return the group of a call that begins now, while so many slots are in use, its own included. It has to be told as ended."""
         times = self._times.get(model)
-        if times is None or times.group.full:
-            group = CallGroup(in_use)
-            if times is None:
-                times = self._times[model] = _Times(group)
-            times.group = group
-        times.group.begun += 1
-        return times.group
+        if times is None:
+            times = self._times[model] = _Times(CallGroup(_GROUP))
+        return times.began(in_use)
 
     def ended(self, model: str, group: CallGroup) -> None:
         """Learn that a call of that group is over, whatever came of it; if it was answered, after `answered`."""
+        times = self._times[model]
+        times.open -= 1
         group.ended += 1
         if group.judged or not group.full or group.ended < group.most:
             return
-        group.judged, times = True, self._times[model]
-        times.judge(group)
+        group.judged = True
+        if not times.judge(group):
+            return
         if times.late >= _LATE_GROUPS:
             self._limit = self._threshold = max(self._floor, self._limit * _DECREASE_FACTOR)
         elif not times.late:
             self._proven = max(self._proven, group.at_once)
 
-    def answered(self, group: CallGroup, seconds: float, in_use: int) -> None:
+    def answered(self, model: str, group: CallGroup, seconds: float, in_use: int) -> None:
         """Learn of a call that was answered after so long, while so many slots were in use, its own included."""
         self._answered_since_cut = True
-        if group.ended < group.most:
-            group.times.append(math.log(max(seconds, _TRIVIAL_SECONDS)))
+        took, times = math.log(max(seconds, _TRIVIAL_SECONDS)), self._times[model]
+        times.answers += 1
+        times.mean += (took - times.mean) / times.answers
+        if not group.judged:
+            group.times.append(took)
         if 2 * in_use >= self.now:
             doubles = self._limit < min(self._threshold, 2 * self._proven)
             more = 1.0 if doubles else 1 / self._limit

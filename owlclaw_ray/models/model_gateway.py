@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import zip_longest
 
@@ -80,7 +81,7 @@ class ModelGateway:
         known_limit: Callable[[str], Awaitable[ConcurrencyLimit | None]] = _unknown,
     ) -> None:
         self._keys, self._known_limit = keys, known_limit
-        self._opening = asyncio.Lock()
+        self._opening: defaultdict[tuple[str, TenantId | None], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._prices, self._weight = prices, weight
         self._clients = tuple(clients)
         self._clock = clock
@@ -134,7 +135,7 @@ class ModelGateway:
 
     async def _open(self, place: str, tenant: TenantId | None) -> ProviderSlots:
         """Return the slots, as many as are known to be borne."""
-        async with self._opening:
+        async with self._opening[place, tenant]:
             if (place, tenant) not in self._slots:
                 name = place if tenant is None else f"{place} with the key of {tenant}"
                 known = await self._known_limit(name)

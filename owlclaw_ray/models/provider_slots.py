@@ -92,7 +92,7 @@ class ProviderSlots:
                 raise
             else:
                 self._heard_at = now = self._clock.monotonic()
-                self._limit.answered(group, now - began, self._queue.held)
+                self._limit.answered(model, group, now - began, self._queue.held)
             finally:
                 self._limit.ended(model, group)
                 self._queue.resize(self._limit.now, _share(self._limit.now))

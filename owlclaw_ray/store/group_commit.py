@@ -114,6 +114,8 @@ class GroupCommit:
         self._observer = observer
         self._committer: asyncio.Task[None] | None = None
         self._closed = False
+        self._alone: set[asyncio.Task[None]] = set()
+        """Transactions about the lease."""
 
     def has_room(self, commands: int, size: int, tenant: TenantId) -> bool:
         """Return whether so many more commands, of so many bytes, that are new work of the tenant may wait."""
@@ -129,7 +131,7 @@ class GroupCommit:
         if not commands:
             return ()
         if all(isinstance(each, _ABOUT_LEASE) for each in commands):
-            return await self._store.apply(commands)
+            return await self._apply_alone(commands)
         loads = loads_of([tenant_of_new_work(each) for each in commands], sizes or (0,) * len(commands))
         fits = (each is None or self.has_room(load.items, load.size, each) for each, load in loads.items())
         if None not in loads and not all(fits):
@@ -146,10 +148,18 @@ class GroupCommit:
         with self._room.taken(loads):
             return await answer
 
+    async def _apply_alone(self, commands: Sequence[Command]) -> Sequence[Outcome]:
+        answer: asyncio.Future[Sequence[Outcome]] = asyncio.get_running_loop().create_future()
+        commit = asyncio.create_task(self._commit([_PendingCommit(commands, 0, answer)]))
+        self._alone.add(commit)
+        commit.add_done_callback(self._alone.discard)
+        return await answer
+
     async def close(self) -> None:
         """Commit what was asked for so far, and take no more. The store itself stays open."""
         self._closed = True
         self._full.set()
+        await asyncio.gather(*self._alone)
         if self._committer is not None:
             await self._committer
 

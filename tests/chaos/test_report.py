@@ -87,10 +87,11 @@ def test_what_the_first_call_of_a_resumed_run_waited_for_a_slot_is_told(played):
     replies = [at for at, entry in enumerate(journal) if entry.kind is EntryKind.MODEL_REPLIED and at > place]
     for seconds, at in enumerate(replies, 7):
         journal[at] = replace_run(journal[at], data={**journal[at].data, "waited_ms": 1_000 * seconds})
+    journal.insert(replies[0], replace_run(journal[place], kind=EntryKind.RUN_ACTIVE, data={"waited_ms": 30_000}))
     unbroken = {played.first: evidence.journals[played.first]}
 
     assert list(waits_for_slots(evidence)) == [0.0]
-    assert list(waits_for_slots(replace(evidence, journals={**unbroken, played.second: journal}))) == [7.0]
+    assert list(waits_for_slots(replace(evidence, journals={**unbroken, played.second: journal}))) == [37.0]
 
 
 def test_a_queued_run_stands_still_from_the_end_of_the_run_before_it(played):

@@ -352,7 +352,9 @@ async def test_a_provider_begins_with_the_slots_that_are_known_and_is_asked_for_
     calls = [asyncio.create_task(models.complete(of_definition(at, "openai/a"))) for at in range(9)]
     calls.append(asyncio.create_task(models.complete(model_request("other/b"))))
 
-    await clock.advance(5.0)
+    await clock.advance(0.5)
+    assert calls[-1].done()
+    await clock.advance(4.5)
 
     assert asked == ["openai", "other"]
     assert provider.running == 6

@@ -29,6 +29,16 @@ class GatedStore:
         return self._outcomes or [RunAccepted(command.run_id, 1, AGENT) for command in commands]
 
 
+class Observer:
+    """Notes what was committed."""
+
+    def __init__(self):
+        self.seen = []
+
+    def committed(self, commands, _outcomes, _seconds):
+        self.seen.append(list(commands))
+
+
 async def started(task_count, commit, *, first=0):
     tasks = [asyncio.ensure_future(commit.apply([submission(f"run_{first + at}")])) for at in range(task_count)]
     for _ in range(5):
@@ -62,7 +72,8 @@ async def test_what_is_about_the_lease_waits_for_no_request_that_came_before(com
     requests = [*await started(1, commit), *await started(600, commit, first=1)]
 
     about_lease = asyncio.ensure_future(commit.apply([command]))
-    await asyncio.sleep(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
     assert [len(batch) for batch in store.batches] == [1, 1]
     assert store.batches[1] == [command]
     for _ in range(4):
@@ -70,6 +81,23 @@ async def test_what_is_about_the_lease_waits_for_no_request_that_came_before(com
 
     assert await about_lease == (LeaseReleased(),)
     await asyncio.gather(*requests)
+
+
+async def test_a_transaction_about_the_lease_is_observed_and_waited_for_by_who_closes():
+    store, observer = GatedStore(LeaseReleased()), Observer()
+    commit = GroupCommit(store, observer=observer)
+    about_lease = asyncio.ensure_future(commit.apply([EndHandover("b")]))
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(commit.close())
+    about_lease.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not closing.done()
+
+    store.gate.release()
+    await closing
+
+    assert observer.seen == [[EndHandover("b")]]
 
 
 async def test_callers_that_come_together_share_a_transaction():
