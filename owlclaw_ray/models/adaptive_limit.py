@@ -20,7 +20,7 @@ from msgspec import Struct, field
 
 from owlclaw_ray.domain.concurrency_limit import ConcurrencyLimit
 
-_START = ConcurrencyLimit(64)
+START = ConcurrencyLimit(64)
 """Where nothing is known yet."""
 _CUT = 0.7
 """What a loss leaves of a limit."""
@@ -63,7 +63,7 @@ class CallGroup(Struct, eq=False):
         return self.begun == self.size
 
     @property
-    def most(self) -> int:
+    def enough(self) -> int:
         """With how many that have ended it is judged: three quarters, the shorter ones of calls that began together."""
         return self.size - self.size // 4
 
@@ -98,7 +98,7 @@ class _Times(Struct):
         """Return whether a group says anything, having learned whether its answers were late; too few of them say nothing."""
         if 2 * len(group.times) < group.size:
             return False
-        took = fmean(sorted(group.times)[group.size // 4 : group.most])
+        took = fmean(sorted(group.times)[group.size // 4 : group.enough])
         self.late = self.late + 1 if self.groups and took - self.usual > math.log(_LATE) else 0
         self.groups += 1
         self.usual += max(_WEIGHT, 1 / self.groups) * (took - self.usual)
@@ -115,7 +115,7 @@ class _Times(Struct):
 class AdaptiveLimit:
     """A limit between `floor` and `ceiling`, both included. Times are those of one monotonic clock, in seconds."""
 
-    def __init__(self, *, ceiling: int, start: ConcurrencyLimit = _START, floor: int = 4) -> None:
+    def __init__(self, *, ceiling: int, start: ConcurrencyLimit = START, floor: int = 4) -> None:
         self._ceiling, self._floor = float(ceiling), float(min(floor, ceiling))
         self._limit = max(self._floor, float(min(start.calls, ceiling)))
         self._threshold = math.inf if start.threshold is None else float(start.threshold)
@@ -148,7 +148,7 @@ class AdaptiveLimit:
         times = self._times[model]
         times.open -= 1
         group.ended += 1
-        if group.judged or not group.full or group.ended < group.most:
+        if group.judged or not group.full or group.ended < group.enough:
             return
         group.judged = True
         if not times.judge(group):

@@ -26,7 +26,7 @@ from owlclaw_ray.kernel.deadline import deadline
 from owlclaw_ray.kernel.fair_order import Weights, equal_weights
 from owlclaw_ray.kernel.log_context import about
 from owlclaw_ray.kernel.retry import RetryPolicy
-from owlclaw_ray.models.adaptive_limit import AdaptiveLimit
+from owlclaw_ray.models.adaptive_limit import START, AdaptiveLimit
 from owlclaw_ray.models.api import Listener, ModelClient, Waiting, ignore_news
 from owlclaw_ray.models.prices import PriceRules, priced
 from owlclaw_ray.models.provider_slots import ProviderSlots, SlotCounts
@@ -139,8 +139,7 @@ class ModelGateway:
             if (place, tenant) not in self._slots:
                 name = place if tenant is None else f"{place} with the key of {tenant}"
                 known = await self._known_limit(name)
-                ceiling = self._max_concurrent
-                limit = AdaptiveLimit(ceiling=ceiling) if known is None else AdaptiveLimit(ceiling=ceiling, start=known)
+                limit = AdaptiveLimit(ceiling=self._max_concurrent, start=known or START)
                 self._slots[place, tenant] = ProviderSlots(name, limit, self._clock, self._weight)
             return self._slots[place, tenant]
 

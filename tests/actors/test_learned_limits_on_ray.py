@@ -17,6 +17,7 @@ from owlclaw_ray.domain.trigger import Trigger, TriggerKind
 from owlclaw_ray.ids import RequestId
 from owlclaw_ray.kernel.system_clock import SystemClock
 from owlclaw_ray.models.learned_limits import LearnedLimits
+from tests.actors.gateway_calls import calls_over
 from tests.model_requests import model_request
 
 pytestmark = pytest.mark.ray
@@ -57,13 +58,8 @@ async def link(gateway):
 @pytest.fixture
 async def long(link):
     """Calls that go on until the test is over."""
-    calls = []
-    yield calls
-    for call in calls:
-        call.cancel()
-    await asyncio.gather(*calls, return_exceptions=True)
-    if link._link._poster is not None:
-        await link._link._poster
+    async with calls_over(link) as calls:
+        yield calls
 
 
 def asked(folder, number, seconds):

@@ -18,6 +18,7 @@ from actors.remote import GATEWAY, full_name, kill, make
 from owlclaw_ray.kernel.retry import RetryPolicy
 from owlclaw_ray.models.pooled_client import PoolGrowth
 from owlclaw_ray.testing.openai_server import CannedReply, Hang, OpenAIServer
+from tests.actors.gateway_calls import calls_over
 from tests.model_requests import model_request
 
 pytestmark = pytest.mark.ray
@@ -80,14 +81,8 @@ async def link(gateway):
 @pytest.fixture
 async def hanging(link):
     """Calls that nobody has answered yet."""
-    tasks = []
-    yield tasks
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    poster = link._link._poster
-    if poster is not None:
-        await poster
+    async with calls_over(link) as calls:
+        yield calls
 
 
 def asks(process, server):

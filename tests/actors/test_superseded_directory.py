@@ -54,6 +54,27 @@ async def store(tmp_path):
     await store.close()
 
 
+class Way:
+    """A way to the store that notes what goes over it."""
+
+    def __init__(self, store):
+        self._store, self.asked = store, set()
+
+    async def apply(self, commands):
+        self.asked |= {type(each) for each in commands}
+        return await self._store.apply(commands)
+
+    async def read(self, query):
+        self.asked.add(type(query))
+        return await self._store.read(query)
+
+
+@pytest.fixture
+def ways():
+    """All that were made."""
+    return []
+
+
 @pytest.fixture
 def pool():
     return CutPool()
@@ -68,10 +89,15 @@ def exits(monkeypatch):
 
 
 @pytest.fixture
-async def actor(tmp_path, store, pool, exits, monkeypatch):
+async def actor(tmp_path, store, ways, pool, exits, monkeypatch):
     """A Directory that runs agents on both nodes."""
+
+    def way(*_, **__):
+        ways.append(Way(store))
+        return ways[-1]
+
     monkeypatch.setattr("actors.directory.RootedPool", lambda *_: pool)
-    monkeypatch.setattr("actors.directory.KeeperClient", lambda *_, **__: store)
+    monkeypatch.setattr("actors.directory.KeeperClient", way)
     monkeypatch.setattr("actors.directory.here", lambda: "one")
     monkeypatch.setattr("actors.directory.configure", lambda _: None)
     monkeypatch.setattr("actors.directory.RENEW_SECONDS", 0.01)
@@ -102,6 +128,13 @@ async def test_its_agents_are_placed_under_the_term_of_its_lease(actor, pool):
     assert placed
     assert all(terms == {1} for terms in placed)
     assert pool.term == 1
+
+
+async def test_its_lease_is_renewed_over_a_way_of_its_own(actor, ways):
+    over = [way.asked for way in ways if HoldLease in way.asked]
+
+    assert over == [{HoldLease}]
+    assert any(way.asked - {HoldLease} for way in ways)
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
