@@ -70,9 +70,16 @@ class Way:
 
 
 @pytest.fixture
-def ways():
-    """All that were made."""
-    return []
+def ways(store, monkeypatch):
+    """All that a Directory made."""
+    made = []
+
+    def way(*_, **__):
+        made.append(Way(store))
+        return made[-1]
+
+    monkeypatch.setattr("actors.directory.KeeperClient", way)
+    return made
 
 
 @pytest.fixture
@@ -89,15 +96,9 @@ def exits(monkeypatch):
 
 
 @pytest.fixture
-async def actor(tmp_path, store, ways, pool, exits, monkeypatch):
+async def actor(tmp_path, ways, pool, exits, monkeypatch):
     """A Directory that runs agents on both nodes."""
-
-    def way(*_, **__):
-        ways.append(Way(store))
-        return ways[-1]
-
     monkeypatch.setattr("actors.directory.RootedPool", lambda *_: pool)
-    monkeypatch.setattr("actors.directory.KeeperClient", way)
     monkeypatch.setattr("actors.directory.here", lambda: "one")
     monkeypatch.setattr("actors.directory.configure", lambda _: None)
     monkeypatch.setattr("actors.directory.RENEW_SECONDS", 0.01)

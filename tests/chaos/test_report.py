@@ -87,7 +87,8 @@ def test_what_the_first_call_of_a_resumed_run_waited_for_a_slot_is_told(played):
     replies = [at for at, entry in enumerate(journal) if entry.kind is EntryKind.MODEL_REPLIED and at > place]
     for seconds, at in enumerate(replies, 7):
         journal[at] = replace_run(journal[at], data={**journal[at].data, "waited_ms": 1_000 * seconds})
-    journal.insert(replies[0], replace_run(journal[place], kind=EntryKind.RUN_ACTIVE, data={"waited_ms": 30_000}))
+    active = replace_run(journal[place], kind=EntryKind.RUN_ACTIVE, data={"waited_ms": 30_000})
+    journal[replies[0] : replies[0]] = [active, journal[place], active]
     unbroken = {played.first: evidence.journals[played.first]}
 
     assert list(waits_for_slots(evidence)) == [0.0]

@@ -141,6 +141,18 @@ def test_calls_that_end_without_an_answer_prove_nothing_and_are_not_late(late):
     assert limit.now <= 201
 
 
+def test_a_late_group_does_not_show_that_so_many_at_once_are_borne():
+    limit = AdaptiveLimit(ceiling=4_000, start=ConcurrencyLimit(100))
+    answer(limit, 100, seconds=1.0, in_use=10)
+
+    answer(limit, 50, seconds=9.0, in_use=600)
+    for _ in range(500):
+        group = limit.began("m", 200)
+        limit.answered("m", group, 1.0, 200)
+
+    assert limit.now < 210  # twice what was judged, and one a round
+
+
 def test_a_group_that_was_begun_with_far_more_calls_is_given_up():
     limit = AdaptiveLimit(ceiling=4_000, start=ConcurrencyLimit(1_000))
     answer(limit, 50, seconds=1.0)
