@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from owlclaw_ray.testing.postgres import LOOPBACK, PostgresServer, find_binaries
 
 ANSWERS, BLOWS, FACTS = "answers.jsonl", "blows.jsonl", "session.json"
 _POLL_SECONDS = 0.5
+_LONG_RUN_SECONDS = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,11 @@ class Plan:
         """Triggers a second."""
         return (self.runs - self.ahead) / max(self.kills * self.pace, 1.0)
 
+    @property
+    def limits(self) -> Mapping[str, float]:
+        """What the settings say under `limits`: runs with long calls, which each takeover repeats, have more time than usual."""
+        return {"run_timeout": _LONG_RUN_SECONDS} if self.shape.longest else {}
+
 
 @contextmanager
 def carried_out(plan: Plan, folder: Path, say: Say) -> Iterator[str]:
@@ -63,7 +69,7 @@ def carried_out(plan: Plan, folder: Path, say: Say) -> Iterator[str]:
             lay_networks()
         if plan.postgres:
             store_url = stack.enter_context(_postgres(folder / "postgres", HUB if plan.nodes > 1 else LOOPBACK)).url()
-        installation.write(store_url=store_url)
+        installation.write(store_url=store_url, limits=plan.limits)
         asyncio.run(_suffer(plan, installation, say))
         yield store_url
 
