@@ -176,7 +176,7 @@ PidFile none
 class SystemdHost(Host):
     """A machine that systemd runs, with no unit of the real one's; /etc, /run, /srv, /opt, /home, /root and /tmp are its own."""
 
-    PROGRAMS = ("systemctl", "useradd")
+    PROGRAMS = ("systemctl", "useradd", "dbus-daemon")
     SYSTEMD = Path("/lib/systemd/systemd")
     _OWN_UNITS = ("sysinit", "basic", "sockets", "timers", "local-fs", "multi-user")
     _BOOT = """
@@ -302,7 +302,9 @@ def _scratch(programs: Sequence[str]) -> Iterator[tuple[Path, ExitStack]]:
     """Yield a folder that lasts as long as the machines, which may be removed on the stack."""
     wanted = ("ip", "unshare", "nsenter", *programs)
     if sys.platform != "linux" or os.geteuid() or not all(map(_found, wanted)):
-        pytest.skip(f"needs Linux, root, and {', '.join(wanted)} (Debian: iproute2, openssh-server, rsync, systemd)")
+        pytest.skip(
+            f"needs Linux, root, and {', '.join(wanted)} (Debian: iproute2, openssh-server, rsync, systemd, dbus)"
+        )
     with ExitStack() as stack:
         folder = tempfile.TemporaryDirectory(prefix="owl-", dir="/var/tmp", ignore_cleanup_errors=True)
         scratch = Path(stack.enter_context(folder))

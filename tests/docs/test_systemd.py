@@ -1,4 +1,4 @@
-"""The units of deploy/systemd are ones that systemd takes, and start what the command line has. They are not started here."""
+"""The units of deploy/systemd are ones that systemd takes, and start what the command line has. tests/cluster/test_units.py starts them."""
 
 import os
 import re
