@@ -77,16 +77,6 @@ class Host:
     def inside(self, *command: str) -> list[str]:
         return ["nsenter", f"--target={self.booted()}", "--net", "--mount", "--pid", *command]
 
-    def plug_in(self, cable: str) -> None:
-        for command in (
-            f"ip link set {cable} name eth0",
-            f"ip addr add {self.address}/24 dev eth0",
-            "ip link set eth0 up",
-            "ip link set lo up",
-            "ip route add default dev eth0",
-        ):
-            subprocess.run(self.inside(*command.split()), check=True)
-
     def run(self, *command: str, timeout: float = SECONDS) -> subprocess.CompletedProcess[str]:
         """Run a command as somebody who sits at this machine."""
         return subprocess.run(
@@ -249,6 +239,27 @@ class Runtime:
         return {each["address"]: each["report"]["load"]["running"] for each in nodes if each["report"]}
 
 
+def join(addresses: Mapping[int, str]) -> None:
+    """Put a cable between the networks of these two processes, of which each has an end with its address."""
+    ends = {pid: f"owl{pid}" for pid in addresses}
+    first, second = addresses
+    cable = ["ip", "link", "add", ends[first], "netns", str(first), "type", "veth"]
+    joined = subprocess.run(
+        [*cable, "peer", "name", ends[second], "netns", str(second)], check=False, capture_output=True, text=True
+    )
+    if joined.returncode:
+        pytest.skip(f"this system joins no network namespaces: {joined.stderr.strip()}")
+    for pid, address in addresses.items():
+        for command in (
+            f"ip link set {ends[pid]} name eth0",
+            f"ip addr add {address}/24 dev eth0",
+            "ip link set eth0 up",
+            "ip link set lo up",
+            "ip route add default dev eth0",
+        ):
+            subprocess.run(["nsenter", f"--net=/proc/{pid}/ns/net", *command.split()], check=True)
+
+
 @contextmanager
 def two_ssh_hosts(of_head: Mapping[str, str], of_worker: Mapping[str, str]) -> Iterator[tuple[SshHost, SshHost]]:
     """Yield two machines with these files in /srv/owlclaw; the first one may log in to both."""
@@ -261,7 +272,7 @@ def two_ssh_hosts(of_head: Mapping[str, str], of_worker: Mapping[str, str]) -> I
             stack.callback(made[-1].remove)
         (made[0].home / ".ssh").mkdir(mode=0o700)
         shutil.copy(key, made[0].home / ".ssh" / "id_ed25519")
-        _join(made)
+        join({each.booted(): each.address for each in made})
         yield made[0], made[1]
 
 
@@ -275,7 +286,7 @@ def two_systemd_hosts() -> Iterator[tuple[SystemdHost, SystemdHost]]:
         for name, address in (("a", HEAD), ("b", WORKER)):
             made.append(SystemdHost(scratch / name, address))
             stack.callback(made[-1].remove)
-        _join(made)
+        join({each.booted(): each.address for each in made})
         yield made[0], made[1]
 
 
@@ -334,17 +345,3 @@ def _control_groups() -> Path:
         if kind == "cgroup2" and "rw" in options.split(","):
             return Path(place)
     pytest.skip("needs control groups of the second version that can be written")
-
-
-def _join(hosts: Sequence[Host]) -> None:
-    """Put a cable between the two."""
-    pids = [each.booted() for each in hosts]
-    ends = [f"owl{pid}" for pid in pids]
-    cable = ["ip", "link", "add", ends[0], "netns", str(pids[0]), "type", "veth"]
-    joined = subprocess.run(
-        [*cable, "peer", "name", ends[1], "netns", str(pids[1])], check=False, capture_output=True, text=True
-    )
-    if joined.returncode:
-        pytest.skip(f"this system joins no network namespaces: {joined.stderr.strip()}")
-    for each, end in zip(hosts, ends, strict=True):
-        each.plug_in(end)

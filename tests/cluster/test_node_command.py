@@ -21,6 +21,7 @@ from ray.autoscaler._private.util import prepare_config
 from benchmarks.chaos.machines import FORWARD
 from owlclaw_ray.testing.postgres import PostgresServer, find_binaries
 from serve.processes import lives
+from tests.cluster.hosts import join
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
 
@@ -47,17 +48,6 @@ class Machine:
 
     def inside(self, *command: str) -> list[str]:
         return ["nsenter", f"--net=/proc/{self.pid}/ns/net", *command]
-
-    def plug_in(self, cable: str) -> None:
-        """Give the end of a cable its name and address."""
-        for command in (
-            f"ip link set {cable} name eth0",
-            f"ip addr add {self.address}/24 dev eth0",
-            "ip link set eth0 up",
-            "ip link set lo up",
-            "ip route add default dev eth0",
-        ):
-            subprocess.run(self.inside(*command.split()), check=True)
 
     def environ(self, **variables: str) -> dict[str, str]:
         """Return what a user has, with a token and patience: this machine may be busy."""
@@ -141,15 +131,7 @@ def machines() -> Iterator[tuple[Machine, Machine]]:
             stack.callback(each.remove)
         if not all(each.made for each in made):
             pytest.skip("this system makes no network namespaces")
-        ends = [f"owl{each.pid}" for each in made]
-        cable = ["ip", "link", "add", ends[0], "netns", str(made[0].pid), "type", "veth"]
-        joined = subprocess.run(
-            [*cable, "peer", "name", ends[1], "netns", str(made[1].pid)], check=False, capture_output=True, text=True
-        )
-        if joined.returncode:
-            pytest.skip(f"this system joins no network namespaces: {joined.stderr.strip()}")
-        for each, end in zip(made, ends, strict=True):
-            each.plug_in(end)
+        join({each.pid: each.address for each in made})
         yield made
 
 
