@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from itertools import product
+from string import ascii_lowercase, ascii_uppercase
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from sqlalchemy import Engine, event
 
 OPERATORS = {"tenants", "system"}
 _TRIES = 10
+_ALIKE = str.maketrans({each: kind[0] for kind in (ascii_lowercase, ascii_uppercase, "9876543210") for each in kind})
 
 
 @pytest.fixture(scope="module")
@@ -226,6 +228,13 @@ def test_the_same_key_of_a_request_and_the_same_agent_are_two_for_two_tenants(wo
     ]
 
 
+def _neighbour(real):
+    """An id that nothing has, which is valid where the other one is, and has its place in any order."""
+    made_up = real[:-4] + real[-4:].translate(_ALIKE)
+    assert made_up != real
+    return made_up
+
+
 def test_every_id_of_another_tenant_in_a_query_is_answered_like_one_that_nothing_has(world):
     ours, theirs = world
     ids, paths = our_ids(ours), ours.get("/openapi.json").json()["paths"]
@@ -241,7 +250,7 @@ def test_every_id_of_another_tenant_in_a_query_is_answered_like_one_that_nothing
             if each["in"] == "query" and _takes_an_id(each["schema"])
         }
         for name, (kind, real) in product(names, ids.items()):
-            nothing = re.sub(r"[0-9a-z](?=[0-9a-z]{0,9}$)", "0", real) if kind != "place" else f"{real}0"
+            nothing = f"{real}0" if kind == "place" else _neighbour(real)
             answers = [
                 theirs.get(path.replace("{agent}", "assistant"), params={name: each, **_REQUIRED.get(path, {})})
                 for each in (real, nothing)
