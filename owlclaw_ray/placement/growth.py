@@ -20,8 +20,8 @@ Request = Callable[[Sequence[Mapping[str, float]]], Awaitable[None]]
 
 
 class Growth:
-    """One request that stands until it is changed. It holds the machines that are there, which do not look busy to Ray: agents
-    reserve no CPUs.
+    """One request that stands until it is changed. It holds the machines that are there, whose CPUs look free to Ray: agents reserve
+    none, and would be thought to fit there.
     """
 
     def __init__(self, request: Request, most_machines: int) -> None:
