@@ -164,7 +164,7 @@ PidFile none
 
 
 class SystemdHost(Host):
-    """A machine that systemd runs, with no unit of the real one's; /etc, /run, /srv, /opt, /home, /root and /tmp are its own."""
+    """A machine that systemd runs, with no unit of the real one's; its own are /etc, /home, /opt, /root, /run, /srv, /tmp and /var/log."""
 
     PROGRAMS = ("systemctl", "useradd", "dbus-daemon")
     SYSTEMD = Path("/lib/systemd/systemd")
@@ -178,7 +178,7 @@ class SystemdHost(Host):
         n=0; for each in {needed}; do
             mkdir -p $each; mount --bind {folder}/keep/$n $each; n=$((n + 1))
         done
-        for each in /run /srv /opt /home; do mount -t tmpfs -o mode=755 tmpfs $each; done
+        for each in /run /srv /opt /home /var/log; do mount -t tmpfs -o mode=755 tmpfs $each; done
         mkdir -p /run/over/etc /run/over/work
         mount -t overlay overlay -o lowerdir=/etc,upperdir=/run/over/etc,workdir=/run/over/work /etc
         for each in {own_units}; do
@@ -235,8 +235,15 @@ class Runtime:
 
     def running(self) -> dict[str, int]:
         """Return how many agents run on each machine that is there and has said so, by its address."""
-        nodes = (self.ask("GET", "/v1/nodes") or {"nodes": []})["nodes"]
-        return {each["address"]: each["report"]["load"]["running"] for each in nodes if each["report"]}
+        return {each["address"]: each["report"]["load"]["running"] for each in self._nodes()}
+
+    def node_ids(self) -> dict[str, str]:
+        """Return what each machine that is there and has said so is called, by its address; a machine that joins again has another id."""
+        return {each["address"]: each["node_id"] for each in self._nodes()}
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        answer = self.ask("GET", "/v1/nodes") or {"nodes": []}
+        return [each for each in answer["nodes"] if each["report"]]
 
 
 def join(addresses: Mapping[int, str]) -> None:
